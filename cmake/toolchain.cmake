@@ -1,0 +1,36 @@
+# Compiler flags for every target: warnings are errors, ccache and a fast linker where they exist.
+
+add_library(atlas_flags INTERFACE)
+target_compile_options(atlas_flags INTERFACE
+  -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
+  $<$<CONFIG:Release>:-g1>)
+
+# Contraction would let the compiler decide where a rounding happens; kernels spell out each fma.
+target_compile_options(atlas_flags INTERFACE -ffp-contract=off)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+set(CMAKE_C_FLAGS_RELEASE "-O2 -DNDEBUG")
+
+if(ATLAS_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1)
+  add_link_options(-fsanitize=address,undefined)
+elseif(ATLAS_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer -O1)
+  add_link_options(-fsanitize=thread)
+elseif(NOT ATLAS_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "ATLAS_SANITIZE is '${ATLAS_SANITIZE}': it takes nothing, 'address' or 'thread'")
+endif()
+
+find_program(ATLAS_CCACHE ccache)
+if(ATLAS_CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${ATLAS_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ATLAS_CCACHE})
+endif()
+
+find_program(ATLAS_LLD ld.lld)
+if(ATLAS_LLD)
+  add_link_options(-fuse-ld=lld)
+endif()

@@ -1,0 +1,56 @@
+// mmap(2) behind MappedFile.
+#include "daemon/base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace atlas {
+
+Result<MappedFile> MappedFile::open(const std::string& path) {
+  MappedFile file;
+  file.path_ = path;
+  file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file.fd_ < 0) {
+    const Code code = errno == EACCES ? Code::kPermissionDenied : Code::kNotFound;
+    return Status(code, fmt::format("cannot open '{}': {}", path, std::strerror(errno)));
+  }
+  struct stat info {};
+  if (::fstat(file.fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
+    return invalid_argument("'{}' is not a regular file", path);
+  }
+  file.size_ = static_cast<size_t>(info.st_size);
+  if (file.size_ == 0) return file;
+  void* data = ::mmap(nullptr, file.size_, PROT_READ, MAP_PRIVATE, file.fd_, 0);
+  if (data == MAP_FAILED) {
+    file.size_ = 0;
+    return resource_exhausted("cannot map '{}': {}", path, std::strerror(errno));
+  }
+  file.data_ = static_cast<const std::byte*>(data);
+  return file;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void MappedFile::drop_cache(uint64_t offset, uint64_t bytes) const {
+  if (fd_ >= 0) {
+    (void)::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                          POSIX_FADV_DONTNEED);
+  }
+}
+
+void MappedFile::swap(MappedFile& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+}
+
+}  // namespace atlas
