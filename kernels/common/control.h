@@ -1,0 +1,208 @@
+// The control block: what changes from one run of a step to the next, as kernels see it.
+//
+// Two parts. The host writes StepEntry records into a ring in pinned memory; once submitted, an entry
+// is immutable until its step has finished. The device owns DeviceControl: the first record of every
+// step (`control_fetch`) takes the next ring entry, applies the host's commands and expands the rows;
+// the last one (`control_commit`) adds the rows that count to the slots and writes the results. So a
+// step's launch carries no argument, and the host submits step n+1 while step n runs.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/common/params.h"
+
+namespace atlas::kernels {
+
+inline constexpr uint32_t kMaxTopLogprobs = 20;  // of OpenAI's API
+inline constexpr uint32_t kNoToken = 0xffffffffu;
+
+/// How large the arrays of a control block are. Fixed for an engine; part of every layout.
+ATLAS_PARAMS(ControlLimits,
+  uint32_t ring_entries;   // steps in flight, at most
+  uint32_t max_rows;       // of the largest bucket
+  uint32_t max_sequences;  // in one step
+  uint32_t max_logit_rows;
+  uint32_t max_slots;      // live sequences
+  uint32_t max_pages;      // of one sequence
+  uint32_t max_page_updates;  // in one step
+  uint32_t max_biases;     // logit_bias entries in one step, over all its sequences
+  uint32_t vocab;
+  uint32_t reserved;
+);
+
+/// Flags of SequenceInput.
+enum SequenceFlags : uint32_t {
+  kSequenceReset = 1,      // the slot begins anew at `reset_length` positions, its counts cleared
+  kSequenceFeedBack = 2,   // the row's id is the slot's last sampled id, not one of `ids`
+  kSequenceSample = 4,     // sample after the last row, and make that the slot's last id
+  kSequenceCount = 8,      // keep token counts (only sequences with penalties pay for them)
+  kSequencePromptRows = 16,  // the rows are prompt: they count for the repetition penalty only
+};
+
+/// One sequence's sampling, as the request gave it. Neutral values switch a stage off.
+struct SamplingInput {
+  float temperature;         // 0: greedy
+  float top_p;               // 1: off
+  float min_p;               // 0: off
+  uint32_t top_k;            // 0: off
+  float repetition_penalty;  // 1: off; over prompt and output
+  float presence_penalty;    // 0: off; over output
+  float frequency_penalty;   // 0: off; over output
+  uint32_t bias_first;       // of the entry's biases
+  uint32_t bias_count;
+  uint32_t reserved;
+  uint64_t seed;
+};
+
+/// One sequence's share of a step: rows [first_row, first_row + row_count).
+struct SequenceInput {
+  uint32_t slot;
+  uint32_t flags;
+  uint32_t first_row;
+  uint32_t row_count;
+  uint32_t reset_length;
+  uint32_t logit_first;     // of the step's logit rows
+  uint32_t logit_count;     // the sequence's last rows, as many as this, get logits
+  uint32_t score_top;       // 0..kMaxTopLogprobs alternatives to report a logit row
+  uint32_t score;           // 1: log-probabilities are wanted
+  uint32_t reserved;
+  SamplingInput sampling;
+};
+
+struct PageUpdate {
+  uint32_t slot;
+  uint32_t index;  // of the page in the sequence
+  uint32_t page;   // of the pool
+  uint32_t reserved;
+};
+
+struct LogitBias {
+  uint32_t token;
+  float bias;
+};
+
+/// Fixed head of a ring entry; its arrays follow at the offsets that EntryLayout computes.
+struct StepEntry {
+  uint64_t step;  // 1, 2, 3, ... of the engine
+  uint32_t row_count;
+  uint32_t sequence_count;
+  uint32_t logit_count;
+  uint32_t page_update_count;
+  uint32_t bias_count;
+  uint32_t reserved;
+};
+
+/// Byte offsets of a ring entry's arrays, in the order of declaration.
+struct EntryLayout {
+  uint64_t sequences;     // SequenceInput[max_sequences]
+  uint64_t page_updates;  // PageUpdate[max_page_updates]
+  uint64_t biases;        // LogitBias[max_biases]
+  uint64_t ids;           // uint32[max_rows]: the rows' token ids
+  uint64_t targets;       // uint32[max_logit_rows]: the id to score at a logit row, or kNoToken
+  uint64_t bytes;         // of an entry
+};
+
+/// What a step tells the host about one sequence.
+struct SequenceResult {
+  uint32_t slot;
+  uint32_t token;      // sampled id, or kNoToken
+  uint32_t length;     // positions of the slot after the step
+  uint32_t error;      // StepErrorBits
+};
+
+enum StepErrorBits : uint32_t {
+  kErrorNotFinite = 1,  // a NaN or infinity among the logits
+};
+
+/// Log-probabilities at one logit row, over the raw logits (before penalties and temperature).
+struct RowScore {
+  uint32_t target;  // the id that was scored: the entry's target, or the sampled id
+  float target_logprob;
+  uint32_t target_rank;  // 1: the most likely; ties count in favour of the lower id
+  uint32_t top_count;
+  uint32_t top_ids[kMaxTopLogprobs];
+  float top_logprobs[kMaxTopLogprobs];
+};
+
+/// Fixed head of a result record (one a ring entry, pinned); arrays follow.
+struct StepResult {
+  uint64_t step;  // written last: equal to the entry's when the record is complete
+  uint32_t sequence_count;
+  uint32_t logit_count;
+};
+
+struct ResultLayout {
+  uint64_t sequences;  // SequenceResult[max_sequences]
+  uint64_t scores;     // RowScore[max_logit_rows]
+  uint64_t bytes;
+};
+
+/// Device-owned, one a slot.
+struct SlotState {
+  uint32_t length;     // committed positions
+  uint32_t last_token;
+  uint32_t generated;  // tokens sampled since the reset
+  uint32_t error;
+};
+
+/// A row of the running step, expanded by `control_fetch`.
+struct RowInput {
+  uint32_t sequence;  // of the entry
+  uint32_t slot;
+  uint32_t token;
+  int32_t position[3];  // equal for text
+};
+
+/// Where everything lies on the device; a constant of the engine, in device memory. `step_*` arrays
+/// describe the running step. Kernels that walk rows read `row_count` (or `logit_count`) first.
+struct StepControl {
+  ControlLimits limits;
+  EntryLayout entry_layout;
+  ResultLayout result_layout;
+  const unsigned char* ring;   // pinned: ring_entries entries
+  unsigned char* results;      // pinned: ring_entries results
+  unsigned char* entry;        // device copy of the running step's entry
+  SlotState* slots;            // [max_slots]
+  uint32_t* block_table;       // [max_slots, max_pages]
+  uint32_t* counts;            // [max_slots, vocab]: output count * 2 + (in prompt)
+  RowInput* rows;              // [max_rows]
+  uint32_t* logit_rows;        // [max_logit_rows]: which row a logit row is
+  uint32_t* sampled;           // [max_sequences]
+  RowScore* scores;            // [max_logit_rows]
+  uint64_t next_step;          // device-owned; the step that `control_fetch` takes next
+  uint32_t row_count;          // of the running step
+  uint32_t sequence_count;
+  uint32_t logit_count;
+  uint32_t error;              // StepErrorBits of the running step
+};
+
+constexpr uint64_t align_up(uint64_t value, uint64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+
+constexpr EntryLayout entry_layout(const ControlLimits& limits) {
+  EntryLayout layout{};
+  layout.sequences = align_up(sizeof(StepEntry), 64);
+  layout.page_updates = layout.sequences + limits.max_sequences * sizeof(SequenceInput);
+  layout.biases = layout.page_updates + limits.max_page_updates * sizeof(PageUpdate);
+  layout.ids = layout.biases + limits.max_biases * sizeof(LogitBias);
+  layout.targets = layout.ids + limits.max_rows * sizeof(uint32_t);
+  layout.bytes = align_up(layout.targets + limits.max_logit_rows * sizeof(uint32_t), 256);
+  return layout;
+}
+
+constexpr ResultLayout result_layout(const ControlLimits& limits) {
+  ResultLayout layout{};
+  layout.sequences = align_up(sizeof(StepResult), 64);
+  layout.scores = layout.sequences + limits.max_sequences * sizeof(SequenceResult);
+  layout.bytes = align_up(layout.scores + limits.max_logit_rows * sizeof(RowScore), 256);
+  return layout;
+}
+
+/// Typed views of an entry, for host and device alike.
+template <typename T>
+const T* entry_array(const unsigned char* entry, uint64_t offset) {
+  return reinterpret_cast<const T*>(entry + offset);
+}
+
+}  // namespace atlas::kernels

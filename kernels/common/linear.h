@@ -1,0 +1,49 @@
+// Parameters of products with packed weights (quantization plugins). One struct for all formats of
+// one input encoding: y[m,n] = x[m,k] W[n,k]^T, optionally added to y.
+#pragma once
+
+#include "kernels/common/params.h"
+
+namespace atlas::kernels {
+
+/// Rows of W that a CPU layout interleaves, so that a vector's lanes are outputs.
+inline constexpr uint32_t kRowGroup = 16;
+
+ATLAS_PARAMS(LinearParams,
+  const void* x;  // [m] rows of x_row_bytes
+  const void* weight;
+  float* y;  // [m, n]
+  const uint32_t* row_count;
+  uint64_t x_row_bytes;
+  uint64_t y_stride;
+  uint32_t n;
+  uint32_t k;
+  uint32_t epilogue;  // ATLAS_EPILOGUE_*
+  uint32_t reserved;
+);
+
+/// Rows of float32 into a product's input encoding. One task a row.
+ATLAS_PARAMS(EncodeParams,
+  const float* x;  // [m, k]
+  void* out;
+  const uint32_t* row_count;
+  uint64_t x_stride;
+  uint64_t out_row_bytes;
+  uint32_t k;
+  uint32_t reserved;
+);
+
+/// y[r,:] = W[id(r),:] as float32, with id(r) at ids + r * id_stride bytes. One task a row.
+ATLAS_PARAMS(GatherParams,
+  const void* weight;
+  const void* ids;
+  float* y;  // [m, k]
+  const uint32_t* row_count;
+  uint64_t y_stride;
+  uint32_t id_stride;
+  uint32_t n;
+  uint32_t k;
+  uint32_t reserved;
+);
+
+}  // namespace atlas::kernels

@@ -1,0 +1,450 @@
+/* The contract between atlasd and its plugins, in plain C.
+ *
+ * A plugin is a shared object with (1) a descriptor, an ELF note that is read from the file before
+ * anything of it is loaded, and (2) one exported symbol, `atlas_plugin_entry`, that answers with a
+ * table of functions. Plugins run when a step is planned and when weights are packed; running a step
+ * calls no plugin code except the platform's.
+ *
+ * Rules: every struct that crosses starts with `struct_size` (set by who fills it; a reader looks at
+ * no field beyond it); fields are only appended within a major version; nobody throws across; strings
+ * that a plugin returns live as long as the plugin; strings that it is given live for the call.
+ *
+ * Versions: 1.0 first version.
+ */
+#ifndef ATLAS_PLUGIN_H_
+#define ATLAS_PLUGIN_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ATLAS_ABI_MAJOR 1
+#define ATLAS_ABI_MINOR 0
+
+/* ---- Codes and errors ------------------------------------------------------------------------ */
+
+/* The usual sixteen, the same numbers as gRPC's; 0 is success. */
+typedef int32_t AtlasCode;
+enum {
+  ATLAS_OK = 0,
+  ATLAS_CANCELLED = 1,
+  ATLAS_UNKNOWN = 2,
+  ATLAS_INVALID_ARGUMENT = 3,
+  ATLAS_DEADLINE_EXCEEDED = 4,
+  ATLAS_NOT_FOUND = 5,
+  ATLAS_ALREADY_EXISTS = 6,
+  ATLAS_PERMISSION_DENIED = 7,
+  ATLAS_RESOURCE_EXHAUSTED = 8,
+  ATLAS_FAILED_PRECONDITION = 9,
+  ATLAS_ABORTED = 10,
+  ATLAS_OUT_OF_RANGE = 11,
+  ATLAS_UNIMPLEMENTED = 12,
+  ATLAS_INTERNAL = 13,
+  ATLAS_UNAVAILABLE = 14, /* a platform call that returns this has lost its device for good */
+  ATLAS_DATA_LOSS = 15
+};
+
+/* Filled by whoever returns a code other than ATLAS_OK. */
+typedef struct AtlasError {
+  uint32_t struct_size;
+  char message[1020];
+} AtlasError;
+
+/* ---- Data types ------------------------------------------------------------------------------ */
+
+typedef uint32_t AtlasDType;
+enum {
+  ATLAS_F32 = 0,
+  ATLAS_F16 = 1,
+  ATLAS_BF16 = 2,
+  ATLAS_I8 = 3,
+  ATLAS_U8 = 4,
+  ATLAS_I16 = 5,
+  ATLAS_I32 = 6,
+  ATLAS_I64 = 7,
+  ATLAS_F8_E4M3 = 8,
+  ATLAS_F8_E5M2 = 9,
+  ATLAS_F8_UE8M0 = 10,
+  ATLAS_F64 = 11,
+  ATLAS_BOOL = 12,
+  ATLAS_U16 = 13,
+  ATLAS_U32 = 14,
+  ATLAS_U64 = 15,
+  /* GGUF block types; a tensor's shape counts elements, its bytes count blocks. */
+  ATLAS_Q4_0 = 32,
+  ATLAS_Q4_1 = 33,
+  ATLAS_Q5_0 = 34,
+  ATLAS_Q5_1 = 35,
+  ATLAS_Q8_0 = 36,
+  ATLAS_Q4_K = 37,
+  ATLAS_Q5_K = 38,
+  ATLAS_Q6_K = 39
+};
+
+/* ---- Descriptor: a pointer-free record in the ELF note section `.note.atlas` ------------------- */
+
+#define ATLAS_NOTE_NAME "Atlas"   /* the note's owner, 6 bytes with its NUL */
+#define ATLAS_NOTE_DESCRIPTOR 1u  /* the note's type */
+#define ATLAS_DESCRIPTOR_MAGIC 0x44735441u /* "ATsD" */
+
+typedef uint32_t AtlasPluginKind;
+enum { ATLAS_KIND_QUANT = 1, ATLAS_KIND_ATTENTION = 2, ATLAS_KIND_PLATFORM = 3 };
+
+/* Fixed part; `platform_count` AtlasDescriptorPlatform and then `kernel_count`
+ * AtlasDescriptorKernel follow it without gaps. Strings are NUL-terminated inside their arrays. */
+typedef struct AtlasDescriptorHeader {
+  uint32_t magic;
+  uint32_t total_size; /* header and both arrays, in bytes */
+  uint32_t abi_major, abi_minor;
+  AtlasPluginKind kind;
+  uint32_t platform_count, kernel_count;
+  uint32_t reserved; /* 0 */
+  char name[32];
+  char version[24];
+  char licence[40];
+  char toolchain[96]; /* compiler, standard library and sanitizers, as text; see sdk/toolchain.h */
+} AtlasDescriptorHeader;
+
+typedef struct AtlasDescriptorPlatform {
+  char platform[32];
+} AtlasDescriptorPlatform;
+
+typedef struct AtlasDescriptorKernel {
+  char platform[32];
+  char kernel[64];
+  uint64_t params_digest; /* of the parameter struct that the plugin fills */
+  uint32_t required;      /* 1, or 0: optional, then `reason` and `fallback` say why and what runs */
+  uint32_t reserved;      /* 0 */
+  char reason[96];
+  char fallback[64]; /* a kernel of the same plugin, or "core" */
+} AtlasDescriptorKernel;
+
+/* ---- Records: what a step is made of ----------------------------------------------------------- */
+
+/* A place in a planned buffer. Buffers get addresses only after the plan has been audited. */
+typedef struct AtlasBufferRef {
+  uint32_t buffer; /* id in the plan; ATLAS_NO_BUFFER: absent */
+  uint32_t reserved;
+  uint64_t offset; /* bytes */
+} AtlasBufferRef;
+#define ATLAS_NO_BUFFER 0xffffffffu
+
+/* The 8 bytes at `param_offset` of the parameters become the address of `target`. */
+typedef struct AtlasRelocation {
+  uint32_t param_offset;
+  uint32_t reserved;
+  AtlasBufferRef target;
+} AtlasRelocation;
+
+/* One launch. On CPU, grid x*y*z is the number of tasks, block is ignored and `shared_bytes` is the
+ * scratch of each thread. A bucket bounds the grid, never the work: kernels walk device-side counts. */
+typedef struct AtlasRecord {
+  uint32_t struct_size;
+  uint32_t params_size;
+  const char* kernel;
+  uint64_t params_digest;
+  uint32_t grid[3], block[3];
+  uint32_t shared_bytes;
+  uint32_t relocation_count;
+  const void* params;
+  const AtlasRelocation* relocations;
+  uint64_t bytes_read; /* weights and state that the launch reads, for reports; 0 if not known */
+} AtlasRecord;
+
+/* Collects the records of one operation while planning. */
+typedef struct AtlasRecordSink {
+  uint32_t struct_size;
+  uint32_t reserved;
+  void* context;
+  AtlasCode (*emit)(void* context, const AtlasRecord* record, AtlasError* error);
+} AtlasRecordSink;
+
+/* ---- Quantization plugins ---------------------------------------------------------------------- */
+
+/* A tensor as it stands in a checkpoint. `dims` are outermost first (rows, then elements of a row). */
+typedef struct AtlasTensor {
+  uint32_t struct_size;
+  AtlasDType dtype;
+  const char* name;
+  uint32_t rank;
+  uint32_t reserved;
+  uint64_t dims[4];
+  uint64_t bytes;
+  const void* data; /* NULL while planning */
+} AtlasTensor;
+
+/* A weight matrix that a model program wants: y[m,n] = x[m,k] W[n,k]^T, or rows of W by id. */
+typedef struct AtlasWeightQuery {
+  uint32_t struct_size;
+  uint32_t tensor_count;
+  const char* platform;
+  const char* module; /* "model.layers.0.self_attn.q_proj" */
+  uint64_t n, k;      /* expected; 0: take the checkpoint's */
+  const AtlasTensor* tensors; /* the tensors whose names begin with `module` and a dot */
+} AtlasWeightQuery;
+
+/* What a plugin answers when a module's tensors are in a format of its own. */
+typedef struct AtlasWeightClaim {
+  uint32_t struct_size;
+  uint32_t claimed; /* 0: not this plugin's format */
+  char format[32];  /* "q4_1", "bf16", "exl3_k4" */
+  char contract[48]; /* the arithmetic contract of its products (design: the same for all row counts) */
+  uint64_t n, k;
+  uint32_t row_group;   /* rows of W are packed in groups of this many; a part must be a multiple */
+  uint32_t alignment;   /* of the resident bytes */
+  uint64_t group_bytes; /* resident bytes of one group of rows */
+  double bits_per_weight;
+} AtlasWeightClaim;
+
+/* Operations that a product may take before and after itself: a closed list that the core owns. */
+enum {
+  ATLAS_EPILOGUE_NONE = 0,
+  ATLAS_EPILOGUE_ADD = 1 /* y[m,n] += product, y float32 */
+};
+
+typedef struct AtlasLinearProblem {
+  uint32_t struct_size;
+  uint32_t max_rows; /* m of the bucket */
+  const char* platform;
+  const char* format;
+  uint64_t n, k;
+  uint64_t y_stride; /* elements from one row of y to the next */
+  uint32_t epilogue;
+  uint32_t reserved;
+  AtlasBufferRef x;         /* rows in `input_encoding`, or float32 [m,k] if that is empty */
+  AtlasBufferRef y;         /* float32 */
+  AtlasBufferRef weight;    /* resident layout, ceil(n / row_group) * group_bytes */
+  AtlasBufferRef row_count; /* uint32 on the device: rows in this run, at most max_rows */
+  AtlasBufferRef workspace;
+} AtlasLinearProblem;
+
+typedef struct AtlasLinearNeeds {
+  uint32_t struct_size;
+  uint32_t fused_epilogues; /* bit e set: epilogue e is done by the plugin's own records */
+  uint64_t workspace_bytes;
+  char input_encoding[32]; /* "": float32 rows; otherwise the core plans `plan_encode` once per x */
+  uint64_t encoded_row_bytes;
+} AtlasLinearNeeds;
+
+typedef struct AtlasEncodeProblem {
+  uint32_t struct_size;
+  uint32_t max_rows;
+  const char* platform;
+  const char* encoding;
+  uint64_t k;
+  AtlasBufferRef x;   /* float32 [m,k] */
+  AtlasBufferRef out; /* [m] rows of encoded_row_bytes */
+  AtlasBufferRef row_count;
+} AtlasEncodeProblem;
+
+/* y[r,:] = W[ids[r],:] as float32. */
+typedef struct AtlasGatherProblem {
+  uint32_t struct_size;
+  uint32_t max_rows;
+  const char* platform;
+  const char* format;
+  uint64_t n, k;
+  uint32_t id_stride; /* bytes from one id (uint32) to the next */
+  uint32_t reserved;
+  AtlasBufferRef ids;
+  AtlasBufferRef y; /* float32 [m,k] */
+  AtlasBufferRef weight;
+  AtlasBufferRef row_count;
+} AtlasGatherProblem;
+
+/* All calls are thread safe and remember nothing. */
+typedef struct AtlasQuantApi {
+  uint32_t struct_size;
+  uint32_t reserved;
+  AtlasCode (*claim)(const AtlasWeightQuery* query, AtlasWeightClaim* claim, AtlasError* error);
+  /* Writes row groups [group_begin, group_end) of the resident layout to `out` (host memory). The
+   * query's tensors carry their data; rows past n in the last group are filled so as to read as 0. */
+  AtlasCode (*pack)(const AtlasWeightQuery* query, const AtlasWeightClaim* claim,
+                    uint64_t group_begin, uint64_t group_end, void* out, AtlasError* error);
+  AtlasCode (*linear_needs)(const AtlasLinearProblem* problem, AtlasLinearNeeds* needs,
+                            AtlasError* error);
+  AtlasCode (*plan_linear)(const AtlasLinearProblem* problem, const AtlasRecordSink* sink,
+                           AtlasError* error);
+  AtlasCode (*plan_encode)(const AtlasEncodeProblem* problem, const AtlasRecordSink* sink,
+                           AtlasError* error);
+  AtlasCode (*plan_gather)(const AtlasGatherProblem* problem, const AtlasRecordSink* sink,
+                           AtlasError* error);
+} AtlasQuantApi;
+
+/* ---- Attention plugins -------------------------------------------------------------------------- */
+
+/* One attention layer of a step. Rows belong to sequences as the control block says. */
+typedef struct AtlasAttentionProblem {
+  uint32_t struct_size;
+  uint32_t max_rows;
+  const char* platform;
+  const char* backend; /* "gqa" */
+  uint32_t heads, kv_heads, head_dim, max_sequences;
+  float scale;
+  uint32_t max_pages; /* pages of one sequence */
+  uint64_t q_stride, k_stride, v_stride, out_stride; /* elements from one row to the next */
+  AtlasBufferRef q, k, v; /* float32 [m, heads, d]; [m, kv_heads, d] twice; rotated already */
+  AtlasBufferRef out;     /* float32 [m, heads, d] */
+  AtlasBufferRef control; /* atlas::kernels::StepControl */
+  AtlasBufferRef pages;   /* the layer's part of page 0 */
+  uint64_t page_stride;   /* bytes from one page to the next */
+  AtlasBufferRef workspace;
+} AtlasAttentionProblem;
+
+typedef struct AtlasAttentionNeeds {
+  uint32_t struct_size;
+  uint32_t page_tokens;    /* positions in one page; the same for all layers of a backend */
+  uint64_t bytes_per_page; /* of one layer */
+  uint64_t workspace_bytes;
+  char contract[48];
+  char state_layout[48]; /* two generations share pages only if this text is equal */
+} AtlasAttentionNeeds;
+
+typedef struct AtlasAttentionApi {
+  uint32_t struct_size;
+  uint32_t reserved;
+  AtlasCode (*needs)(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs,
+                     AtlasError* error);
+  /* Records that write the rows' keys and values into their pages, then attend. */
+  AtlasCode (*plan)(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink,
+                    AtlasError* error);
+} AtlasAttentionApi;
+
+/* ---- Platform plugins --------------------------------------------------------------------------- */
+
+typedef struct AtlasDevice AtlasDevice;
+typedef struct AtlasStream AtlasStream;
+typedef struct AtlasEvent AtlasEvent;
+typedef struct AtlasModule AtlasModule;
+typedef struct AtlasStep AtlasStep;
+typedef uint64_t AtlasAddress; /* as kernels see it; for pinned memory also the host's address */
+typedef uint64_t AtlasKernel;  /* handle of a kernel in a loaded module; 0: none */
+
+typedef struct AtlasOption {
+  const char* key;
+  const char* value;
+} AtlasOption;
+
+typedef struct AtlasDeviceOptions {
+  uint32_t struct_size;
+  uint32_t option_count;
+  const char* platform; /* one of the descriptor's */
+  const AtlasOption* options; /* `platform.options` of the settings; an unknown key is an error */
+} AtlasDeviceOptions;
+
+typedef struct AtlasDeviceInfo {
+  uint32_t struct_size;
+  uint32_t unified_memory; /* 1: host and device share one memory, and one ledger */
+  char name[96];           /* "AMD EPYC, 2 threads" */
+  char architecture[64];   /* "avx3_dl", "sm_121a", "gfx1151" */
+  uint64_t memory_bytes;   /* all of it */
+  uint64_t available_bytes; /* now */
+  uint32_t compute_units;
+  uint32_t supports_graphs;
+} AtlasDeviceInfo;
+
+typedef uint32_t AtlasMemoryKind;
+enum {
+  ATLAS_MEMORY_DEVICE = 0, /* the host reaches it by copies only */
+  ATLAS_MEMORY_PINNED = 1  /* host memory at one address for host and device */
+};
+
+/* One record with its names and places resolved: what a step is built from. */
+typedef struct AtlasLaunch {
+  uint32_t struct_size;
+  uint32_t params_size;
+  AtlasKernel kernel;
+  uint32_t grid[3], block[3];
+  uint32_t shared_bytes;
+  uint32_t reserved;
+  const void* params; /* relocated; copied by step_create */
+  const char* name;   /* operation and kernel, for error messages; copied */
+} AtlasLaunch;
+
+typedef uint32_t AtlasStepMode;
+enum { ATLAS_STEP_GRAPH = 0, ATLAS_STEP_EAGER = 1 };
+
+/* Work on one stream runs in the order it was submitted, later than the call that submits it.
+ * Calls are made by one thread at a time for a stream; alloc, free and event calls by any thread.
+ * After ATLAS_UNAVAILABLE every further call on the device returns it too, and never hangs. */
+typedef struct AtlasPlatformApi {
+  uint32_t struct_size;
+  uint32_t reserved;
+  AtlasCode (*device_open)(const AtlasDeviceOptions* options, AtlasDevice** device,
+                           AtlasError* error);
+  void (*device_close)(AtlasDevice* device);
+  AtlasCode (*device_info)(AtlasDevice* device, AtlasDeviceInfo* info, AtlasError* error);
+
+  /* 256-byte aligned; contents are undefined. */
+  AtlasCode (*memory_alloc)(AtlasDevice* device, AtlasMemoryKind kind, uint64_t bytes,
+                            AtlasAddress* address, AtlasError* error);
+  AtlasCode (*memory_free)(AtlasDevice* device, AtlasMemoryKind kind, AtlasAddress address,
+                           AtlasError* error);
+
+  AtlasCode (*stream_create)(AtlasDevice* device, AtlasStream** stream, AtlasError* error);
+  void (*stream_destroy)(AtlasStream* stream); /* waits for what was submitted */
+  AtlasCode (*stream_synchronize)(AtlasStream* stream, AtlasError* error);
+  /* Pageable host memory is read or written before the call returns; pinned memory in stream order. */
+  AtlasCode (*copy_to_device)(AtlasStream* stream, AtlasAddress to, const void* from,
+                              uint64_t bytes, AtlasError* error);
+  AtlasCode (*copy_to_host)(AtlasStream* stream, void* to, AtlasAddress from, uint64_t bytes,
+                            AtlasError* error);
+  AtlasCode (*fill)(AtlasStream* stream, AtlasAddress to, uint8_t value, uint64_t bytes,
+                    AtlasError* error);
+
+  AtlasCode (*event_create)(AtlasDevice* device, AtlasEvent** event, AtlasError* error);
+  void (*event_destroy)(AtlasEvent* event);
+  AtlasCode (*event_record)(AtlasEvent* event, AtlasStream* stream, AtlasError* error);
+  /* ATLAS_OK once the work before the record is done; ATLAS_DEADLINE_EXCEEDED after `timeout_ns`
+   * (0: a query). */
+  AtlasCode (*event_wait)(AtlasEvent* event, uint64_t timeout_ns, AtlasError* error);
+
+  /* Loads a kernel pack from its file. Modules live until the device is closed. */
+  AtlasCode (*module_load)(AtlasDevice* device, const char* path, AtlasModule** module,
+                           AtlasError* error);
+  /* ATLAS_NOT_FOUND if absent or without code for the running architecture. */
+  AtlasCode (*module_kernel)(AtlasModule* module, const char* name, AtlasKernel* kernel,
+                             AtlasError* error);
+
+  /* Builds a step; nothing runs. step_launch allocates nothing. */
+  AtlasCode (*step_create)(AtlasDevice* device, const AtlasLaunch* launches, uint32_t count,
+                           AtlasStepMode mode, AtlasStep** step, AtlasError* error);
+  void (*step_destroy)(AtlasStep* step); /* not while a launch of it is pending */
+  AtlasCode (*step_launch)(AtlasStep* step, AtlasStream* stream, AtlasError* error);
+} AtlasPlatformApi;
+
+/* ---- Entry --------------------------------------------------------------------------------------- */
+
+typedef uint32_t AtlasLogLevel;
+enum { ATLAS_LOG_DEBUG = 0, ATLAS_LOG_INFO = 1, ATLAS_LOG_WARNING = 2, ATLAS_LOG_ERROR = 3 };
+
+/* What the host offers to a plugin; lives as long as the process. */
+typedef struct AtlasHost {
+  uint32_t struct_size;
+  uint32_t abi_major, abi_minor;
+  uint32_t reserved;
+  void (*log)(AtlasLogLevel level, const char* text);
+} AtlasHost;
+
+typedef struct AtlasPlugin {
+  uint32_t struct_size;
+  uint32_t abi_major, abi_minor;
+  AtlasPluginKind kind;
+  const AtlasQuantApi* quant;         /* the one of `kind`, the others NULL */
+  const AtlasAttentionApi* attention;
+  const AtlasPlatformApi* platform;
+  void (*shutdown)(void); /* after the last call; may be NULL */
+} AtlasPlugin;
+
+/* The one exported symbol. On failure NULL, with `error` filled. */
+typedef const AtlasPlugin* (*AtlasPluginEntry)(const AtlasHost* host, AtlasError* error);
+#define ATLAS_PLUGIN_ENTRY "atlas_plugin_entry"
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATLAS_PLUGIN_H_ */
