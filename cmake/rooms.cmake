@@ -1,5 +1,8 @@
 # How the parts of Atlas are declared: rooms of the daemon, plugins, kernel packs, programs, tests.
 
+# atlas_add_plugin and atlas_add_cpu_pack, which the SDK package brings to other trees too.
+include(${CMAKE_CURRENT_LIST_DIR}/sdk/AtlasSdkFunctions.cmake)
+
 # A room is one static library of daemon/<name>. Files are listed, never globbed.
 function(atlas_add_room name)
   cmake_parse_arguments(ROOM "" "" "SOURCES;ROOMS;LIBRARIES" ${ARGN})
@@ -9,18 +12,6 @@ function(atlas_add_room name)
   foreach(room ${ROOM_ROOMS})
     target_link_libraries(atlas_${name} PUBLIC atlas_${room})
   endforeach()
-endfunction()
-
-# A plugin is one shared object in lib/atlas/plugins/ that exports only its entry symbol.
-function(atlas_add_plugin name)
-  cmake_parse_arguments(PLUGIN "" "OUTPUT_DIRECTORY" "SOURCES;LIBRARIES" ${ARGN})
-  if(NOT PLUGIN_OUTPUT_DIRECTORY)
-    set(PLUGIN_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/atlas/plugins)
-  endif()
-  add_library(${name} MODULE ${PLUGIN_SOURCES})
-  set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PLUGIN_OUTPUT_DIRECTORY})
-  target_link_libraries(${name} PRIVATE atlas_flags atlas_sdk atlas_kernels_common ${PLUGIN_LIBRARIES})
-  target_link_options(${name} PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/plugins/sdk/exports.map)
 endfunction()
 
 # A doctest program; `LABELS unit|conformance|daemon|slow`. Suites run as one process each.
