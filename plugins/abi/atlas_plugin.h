@@ -197,6 +197,7 @@ typedef struct AtlasWeightClaim {
   uint32_t alignment;   /* of the resident bytes */
   uint64_t group_bytes; /* resident bytes of one group of rows */
   double bits_per_weight;
+  char layout[48]; /* two generations share packed weights only if this text is equal; "": never */
 } AtlasWeightClaim;
 
 /* Operations that a product may take before and after itself: a closed list that the core owns. */
@@ -219,6 +220,7 @@ typedef struct AtlasLinearProblem {
   AtlasBufferRef weight;    /* resident layout, ceil(n / row_group) * group_bytes */
   AtlasBufferRef row_count; /* uint32 on the device: rows in this run, at most max_rows */
   AtlasBufferRef workspace;
+  uint64_t x_stride; /* elements from one float32 row of x to the next, without an encoding */
 } AtlasLinearProblem;
 
 typedef struct AtlasLinearNeeds {
@@ -238,6 +240,7 @@ typedef struct AtlasEncodeProblem {
   AtlasBufferRef x;   /* float32 [m,k] */
   AtlasBufferRef out; /* [m] rows of encoded_row_bytes */
   AtlasBufferRef row_count;
+  uint64_t x_stride; /* elements */
 } AtlasEncodeProblem;
 
 /* y[r,:] = W[ids[r],:] as float32. */
@@ -253,6 +256,7 @@ typedef struct AtlasGatherProblem {
   AtlasBufferRef y; /* float32 [m,k] */
   AtlasBufferRef weight;
   AtlasBufferRef row_count;
+  uint64_t y_stride; /* elements */
 } AtlasGatherProblem;
 
 /* All calls are thread safe and remember nothing. */
