@@ -1,0 +1,212 @@
+// A Hugging Face folder: config.json, one model.safetensors or shards with an index, and the files
+// of the tokenizer where they exist.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "daemon/model/checkpoint/checkpoint_state.h"
+#include "daemon/model/checkpoint/json_events.h"
+#include "daemon/model/checkpoint/safetensors.h"
+
+namespace atlas::model {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::string_view kWeights = "model.safetensors";
+constexpr std::string_view kIndex = "model.safetensors.index.json";
+
+std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+std::string join(const std::string& folder, std::string_view name) {
+  return (fs::path(folder) / name).string();
+}
+
+bool exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+/// An absent file is an empty one; one that cannot be read is an error.
+Status map_if_present(const std::string& path, MappedFile* file) {
+  if (!exists(path)) return {};
+  ATLAS_ASSIGN_OR_RETURN(*file, MappedFile::open(path));
+  return {};
+}
+
+/// Says what a folder without weights holds instead.
+Status no_weights(const std::string& folder) {
+  std::string others;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    for (const std::string_view suffix : {".gguf", ".safetensors", ".bin", ".pth", ".pt"}) {
+      if (name.ends_with(suffix)) others += (others.empty() ? " '" : ", '") + name + "'";
+    }
+  }
+  if (others.empty()) {
+    return not_found("'{}' holds neither {} nor {}", folder, kWeights, kIndex);
+  }
+  return not_found(
+      "'{}' holds neither {} nor {}, but{}: name a .gguf or .safetensors file itself, convert others",
+      folder, kWeights, kIndex, others);
+}
+
+Status read_weights(const std::vector<std::string>& paths, const OpenProgress& progress,
+                    CheckpointState* state) {
+  for (const std::string& path : paths) {
+    ATLAS_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
+    const auto number = static_cast<uint32_t>(state->files.size());
+    ATLAS_ASSIGN_OR_RETURN(const SafetensorsSummary summary,
+                           read_safetensors(file.bytes(), path, number, &state->table));
+    if (summary.misaligned != 0) {
+      state->notes.push_back(fmt::format("{}: {} of {} tensors are not aligned to their elements",
+                                         path, summary.misaligned, summary.tensors));
+    }
+    state->files.push_back(std::move(file));
+    if (progress) progress(number + 1, static_cast<uint32_t>(paths.size()));
+  }
+  return state->table.seal(paths);
+}
+
+/// Every tensor of the index must lie in the shard that the index names.
+Status check_index(const SafetensorsIndex& index, const std::string& path,
+                   CheckpointState* state) {
+  for (const auto& [name, shard] : index.tensors) {
+    const TensorInfo* tensor = state->table.find(name);
+    if (tensor != nullptr && tensor->file == shard) continue;
+    const std::string where =
+        tensor == nullptr ? "in no shard" : fmt::format("in '{}'", index.shards[tensor->file]);
+    return invalid_argument("{}: tensor '{}' should be in '{}', but it is {}", path,
+                            printable(name), printable(index.shards[shard]), where);
+  }
+  if (state->table.tensors().size() != index.tensors.size()) {
+    state->notes.push_back(fmt::format("{}: {} tensors of the shards are not listed", path,
+                                       state->table.tensors().size() - index.tensors.size()));
+  }
+  return {};
+}
+
+Status read_sharded(const std::string& folder, const OpenProgress& progress,
+                    CheckpointState* state) {
+  const std::string path = join(folder, kIndex);
+  ATLAS_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  ATLAS_ASSIGN_OR_RETURN(const SafetensorsIndex index,
+                         read_safetensors_index(text_of(file), path));
+  std::vector<std::string> paths;
+  for (const std::string& shard : index.shards) {
+    paths.push_back(join(folder, shard));
+    if (!exists(paths.back())) {
+      return not_found("{}: shard '{}' is not in the folder", path, printable(shard));
+    }
+  }
+  ATLAS_RETURN_IF_ERROR(read_weights(paths, progress, state));
+  return check_index(index, path, state);
+}
+
+/// A special token is a string or an object with its text as "content".
+std::optional<std::string> token_text(const json& object, const char* key) {
+  const auto place = object.find(key);
+  if (place == object.end()) return std::nullopt;
+  if (place->is_string()) return place->get<std::string>();
+  if (!place->is_object()) return std::nullopt;
+  const auto content = place->find("content");
+  if (content == place->end() || !content->is_string()) return std::nullopt;
+  return content->get<std::string>();
+}
+
+void take_special_tokens(const json& object, SpecialTokens* tokens) {
+  const auto take = [&](const char* key, std::optional<std::string>* into) {
+    if (!*into) *into = token_text(object, key);
+  };
+  take("bos_token", &tokens->bos);
+  take("eos_token", &tokens->eos);
+  take("unk_token", &tokens->unknown);
+  take("pad_token", &tokens->padding);
+}
+
+/// "chat_template" is a text, or a list of {name, template} of which "default" is taken.
+Status take_chat_template(const json& object, const std::string& path,
+                          std::optional<std::string>* into) {
+  const auto place = object.find("chat_template");
+  if (place == object.end() || place->is_null()) return {};
+  if (place->is_string()) {
+    *into = place->get<std::string>();
+    return {};
+  }
+  if (!place->is_array()) {
+    return invalid_argument("{}: chat_template is neither a string nor a list", path);
+  }
+  for (const json& entry : *place) {
+    if (!entry.is_object() || !token_text(entry, "name") || !token_text(entry, "template")) {
+      return invalid_argument("{}: chat_template lists something without name and template", path);
+    }
+    if (*token_text(entry, "name") == "default") *into = token_text(entry, "template");
+  }
+  return {};
+}
+
+/// The JSON object in an optional file; an empty object if there is none.
+Result<json> optional_object(const MappedFile& file) {
+  if (file.bytes().empty()) return json(json::object());
+  auto tree = parse_json_tree(text_of(file));
+  if (!tree) return tree.error().with_context(file.path());
+  if (!tree->is_object()) return invalid_argument("{}: expected a JSON object", file.path());
+  return tree;
+}
+
+Status read_text_files(const std::string& folder, CheckpointState* state) {
+  ATLAS_RETURN_IF_ERROR(map_if_present(join(folder, "tokenizer.json"), &state->tokenizer_json));
+  ATLAS_RETURN_IF_ERROR(
+      map_if_present(join(folder, "tokenizer_config.json"), &state->tokenizer_config_json));
+  MappedFile specials, jinja;
+  ATLAS_RETURN_IF_ERROR(map_if_present(join(folder, "special_tokens_map.json"), &specials));
+  ATLAS_RETURN_IF_ERROR(map_if_present(join(folder, "chat_template.jinja"), &jinja));
+  ATLAS_ASSIGN_OR_RETURN(const json config, optional_object(state->tokenizer_config_json));
+  ATLAS_ASSIGN_OR_RETURN(const json map, optional_object(specials));
+  take_special_tokens(config, &state->special_tokens);
+  take_special_tokens(map, &state->special_tokens);
+  ATLAS_RETURN_IF_ERROR(
+      take_chat_template(config, state->tokenizer_config_json.path(), &state->chat_template));
+  // The file wins over the key, as in transformers.
+  if (!jinja.bytes().empty()) state->chat_template = std::string(text_of(jinja));
+  if (state->tokenizer_json.bytes().empty()) {
+    state->notes.push_back(fmt::format(
+        "{}: there is no tokenizer.json, so the model is served by token ids", folder));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status read_huggingface_folder(const std::string& folder, const std::string& single,
+                               const OpenProgress& progress, CheckpointState* state) {
+  const std::string config_path = join(folder, "config.json");
+  if (!exists(config_path)) {
+    return not_found("there is no config.json in '{}', which safetensors files need", folder);
+  }
+  ATLAS_ASSIGN_OR_RETURN(const MappedFile config, MappedFile::open(config_path));
+  ATLAS_RETURN_IF_ERROR(map_if_present(join(folder, "generation_config.json"),
+                                       &state->generation_config_json));
+  ATLAS_ASSIGN_OR_RETURN(
+      state->config,
+      read_huggingface_config(text_of(config), config_path, text_of(state->generation_config_json),
+                              state->generation_config_json.path()));
+  state->format_name = "safetensors";
+  ATLAS_RETURN_IF_ERROR(read_text_files(folder, state));
+  if (!single.empty()) return read_weights({single}, progress, state);
+  const std::string weights = join(folder, kWeights);
+  if (exists(weights)) {
+    if (exists(join(folder, kIndex))) {
+      state->notes.push_back(fmt::format("{}: {} is read, {} is not", folder, kWeights, kIndex));
+    }
+    return read_weights({weights}, progress, state);
+  }
+  if (exists(join(folder, kIndex))) return read_sharded(folder, progress, state);
+  return no_weights(folder);
+}
+
+}  // namespace atlas::model
