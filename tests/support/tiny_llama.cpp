@@ -410,7 +410,7 @@ void write_tiny_llama_gguf(const TinyLlama& model, const std::string& path) {
     } else if (w.name.find("k_proj") != std::string::npos) {
       values = interleave_heads(values, model.kv_heads, model.head_dim);
     }
-    const bool vocabulary = w.rows == model.vocab && w.is_matrix();
+    const bool vocabulary = w.name == "model.embed_tokens.weight" || w.name == "lm_head.weight";
     const AtlasDType dtype = !w.is_matrix() ? AtlasDType{ATLAS_F32}
                              : vocabulary   ? model.embedding_dtype
                                             : model.dtype;
