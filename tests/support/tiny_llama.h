@@ -30,7 +30,7 @@ class TempDir {
 struct TinyLlama {
   uint32_t hidden = 64, layers = 2, heads = 4, kv_heads = 2, head_dim = 16;
   uint32_t intermediate = 96;
-  uint32_t vocab = 288; ///< at least kTinyVocabulary; rows beyond it have no text
+  uint32_t vocab = 280; ///< at least kTinyVocabulary; ids beyond it have no text
   uint32_t max_positions = 512;
   float rope_theta = 10000, rms_eps = 1e-5f;
   bool tie_embeddings = true;
@@ -52,7 +52,7 @@ inline constexpr uint32_t kTinyFirstByte = 3; ///< the id of byte b is kTinyFirs
 inline constexpr uint32_t kTinyVocabulary = 280;
 
 /// The weight `name` ("model.layers.0.self_attn.q_proj.weight") in float32 before any rounding,
-/// row-major: uniform in +-sqrt(3/k) for matrices of k columns (embeddings +-1), 1 +- 0.1 for norms,
+/// row-major: uniform in +-sqrt(3/k) for matrices of k columns (embeddings +-0.1), 1 +- 0.1 for norms,
 /// +-0.1 for biases.
 std::vector<float> tiny_llama_weight(const TinyLlama& model, const std::string& name, uint64_t rows,
                                      uint64_t columns);
