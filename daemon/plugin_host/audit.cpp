@@ -1,0 +1,148 @@
+// Needs against packs.
+#include "daemon/plugin_host/audit.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "kernels/common/core_kernels.h"
+
+namespace atlas::plugin_host {
+namespace {
+
+class Auditor {
+ public:
+  Auditor(const PackIndex& packs, AuditReport& report) : packs_(packs), report_(report) {}
+
+  void check_plugin(const PluginDescriptor& plugin) {
+    report_.plugins.push_back(plugin.name);
+    if (!plugin.lists(report_.platform)) {
+      AuditProblem problem;
+      problem.kind = ProblemKind::kPlatformNotListed;
+      problem.plugin = plugin.name;
+      problem.available = plugin.platforms;
+      report_.problems.push_back(std::move(problem));
+      return;
+    }
+    for (const KernelNeed& need : needs_of(plugin, report_.platform)) check(need);
+  }
+
+  void check(const KernelNeed& need) {
+    if (!seen_.emplace(need.plugin, need.kernel, need.digest).second) return;
+    ++report_.kernels_checked;
+    AuditProblem problem;
+    problem.plugin = need.plugin;
+    problem.kernel = need.kernel;
+    const PackKernel* kernel = packs_.find(need.kernel);
+    if (kernel == nullptr) {
+      if (!need.required) {
+        report_.fallbacks.push_back({need.plugin, need.kernel, need.reason, need.fallback});
+        return;
+      }
+      problem.kind = ProblemKind::kKernelAbsent;
+      problem.available = packs_.near(need.kernel);
+      report_.problems.push_back(std::move(problem));
+    } else if (kernel->digest != need.digest) {
+      problem.kind = ProblemKind::kDigestDiffers;
+      problem.wanted = need.digest;
+      problem.found = kernel->digest;
+      problem.file = kernel->file;
+      report_.problems.push_back(std::move(problem));
+    }
+  }
+
+ private:
+  const PackIndex& packs_;
+  AuditReport& report_;
+  std::set<std::tuple<std::string, std::string, uint64_t>> seen_;
+};
+
+}  // namespace
+
+std::vector<KernelNeed> needs_of(const PluginDescriptor& descriptor, std::string_view platform) {
+  std::vector<KernelNeed> needs;
+  for (const DescriptorKernel& kernel : descriptor.kernels) {
+    if (kernel.platform != platform) continue;
+    needs.push_back({descriptor.name, kernel.kernel, kernel.digest, kernel.required, kernel.reason,
+                     kernel.fallback});
+  }
+  return needs;
+}
+
+std::vector<KernelNeed> core_needs() {
+  std::vector<KernelNeed> needs;
+  for (const kernels::CoreKernel& kernel : kernels::kCoreKernels) {
+    needs.push_back({"core", kernel.name, kernel.digest, true, "", ""});
+  }
+  return needs;
+}
+
+std::string_view problem_name(ProblemKind kind) {
+  switch (kind) {
+    case ProblemKind::kPlatformNotListed:
+      return "platform_not_listed";
+    case ProblemKind::kKernelAbsent:
+      return "kernel_absent";
+    case ProblemKind::kDigestDiffers:
+      return "digest_differs";
+  }
+  return "unknown";
+}
+
+std::string AuditProblem::text() const {
+  const std::string names = fmt::format("{}", fmt::join(available, ", "));
+  switch (kind) {
+    case ProblemKind::kPlatformNotListed:
+      return fmt::format("plugin '{}' does not list the platform (it lists: {})", plugin, names);
+    case ProblemKind::kKernelAbsent:
+      return fmt::format("'{}' of '{}' is in no pack{}", kernel, plugin,
+                         available.empty() ? "" : fmt::format(" (near: {})", names));
+    case ProblemKind::kDigestDiffers:
+      return fmt::format(
+          "'{}' of '{}' is filled with parameters 0x{:016x}, but read as 0x{:016x} by '{}'", kernel,
+          plugin, wanted, found, file);
+  }
+  return "";
+}
+
+Status AuditReport::to_status() const {
+  if (ok()) return Status();
+  std::string all;
+  for (const AuditProblem& problem : problems) {
+    all += (all.empty() ? "" : "; ") + problem.text();
+  }
+  std::string files;
+  for (const PackFile& pack : packs) files += (files.empty() ? "" : ", ") + pack.path;
+  return failed_precondition(
+      "kernel audit of platform '{}' failed, {} problem{}: {}. Packs looked at: {}. Build plugins "
+      "and "
+      "packs from one tree, or take the plugin out of the settings",
+      platform, problems.size(), problems.size() == 1 ? "" : "s", all,
+      files.empty() ? "none" : files);
+}
+
+std::string AuditReport::kernel_to_run(std::string_view plugin, std::string_view kernel) const {
+  std::string name(kernel);
+  // Descriptors have no circles, so each fallback is followed at most once.
+  for (size_t steps = 0; steps < fallbacks.size(); ++steps) {
+    const auto next = std::find_if(fallbacks.begin(), fallbacks.end(), [&](const auto& fallback) {
+      return fallback.plugin == plugin && fallback.kernel == name;
+    });
+    if (next == fallbacks.end()) break;
+    name = next->fallback;
+  }
+  return name;
+}
+
+AuditReport audit(const std::string& platform, std::span<const PluginDescriptor> plugins,
+                  std::span<const KernelNeed> needs, const PackIndex& packs) {
+  AuditReport report;
+  report.platform = platform;
+  report.packs = packs.files();
+  Auditor auditor(packs, report);
+  for (const PluginDescriptor& plugin : plugins) auditor.check_plugin(plugin);
+  for (const KernelNeed& need : needs) auditor.check(need);
+  return report;
+}
+
+}  // namespace atlas::plugin_host
