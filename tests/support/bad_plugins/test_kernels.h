@@ -1,0 +1,27 @@
+// Parameter structs of the kernels in the test packs.
+#pragma once
+
+#include "kernels/common/params.h"
+
+namespace atlas::stub {
+
+/// `test_scale`: y[i] = factor * x[i].
+ATLAS_PARAMS(TestScaleParams,
+  const float* x;
+  float* y;
+  uint32_t n;
+  float factor;
+);
+
+/// The same after somebody has changed it: another digest.
+namespace changed {
+ATLAS_PARAMS(TestScaleParams,
+  const float* x;
+  float* y;
+  uint64_t n;
+  float factor;
+  uint32_t reserved;
+);
+}  // namespace changed
+
+}  // namespace atlas::stub
