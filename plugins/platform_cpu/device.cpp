@@ -9,11 +9,13 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "plugins/platform_cpu/failure.h"
 #include "plugins/platform_cpu/machine.h"
 #include "plugins/sdk/guard.h"
 
 namespace atlas::platform_cpu {
+
+using sdk::Failure;
+
 namespace {
 
 constexpr uint64_t kPage = 4096;
@@ -95,8 +97,8 @@ AtlasKernel Module::kernel(const std::string& name) {
 Device::Device(const Options& options) : team_(thread_count(options), cores_to_pin(options)) {}
 
 Device::~Device() {
-  for (const auto& [address, allocation] : allocations_) {
-    ::munmap(reinterpret_cast<void*>(address), allocation.mapped_bytes);
+  for (const auto& [address, entry] : allocations_.entries()) {
+    ::munmap(reinterpret_cast<void*>(address), round_up(entry.bytes, kPage));
   }
 }
 
@@ -124,47 +126,27 @@ AtlasAddress Device::alloc(AtlasMemoryKind kind, uint64_t bytes) {
     throw out_of_memory(bytes, std::to_string(allocated_bytes_) +
                                    " are allocated and the machine has " + std::to_string(total));
   }
-  const uint64_t mapped = round_up(bytes, kPage);
-  const auto address = reinterpret_cast<AtlasAddress>(map_pages(mapped));
-  allocations_.emplace(address, Allocation{bytes, mapped, kind});
+  const auto address = reinterpret_cast<AtlasAddress>(map_pages(round_up(bytes, kPage)));
+  allocations_.add(address, {bytes, kind});
   allocated_bytes_ += bytes;
   return address;
 }
 
 void Device::free(AtlasMemoryKind kind, AtlasAddress address) {
   const std::lock_guard lock(mutex_);
-  const auto found = allocations_.find(address);
-  if (found == allocations_.end() || found->second.kind != kind) {
-    throw Failure(ATLAS_INVALID_ARGUMENT,
-                  "address " + std::to_string(address) + " is no allocation of this kind");
-  }
-  ::munmap(reinterpret_cast<void*>(address), found->second.mapped_bytes);
-  allocated_bytes_ -= found->second.bytes;
-  allocations_.erase(found);
-}
-
-const Device::Allocation* Device::find(AtlasAddress address, uint64_t bytes) const {
-  auto after = allocations_.upper_bound(address);
-  if (after == allocations_.begin()) return nullptr;
-  const auto& [begin, allocation] = *--after;
-  const uint64_t offset = address - begin;
-  if (offset > allocation.bytes || bytes > allocation.bytes - offset) return nullptr;
-  return &allocation;
+  const uint64_t bytes = allocations_.remove(kind, address).bytes;
+  ::munmap(reinterpret_cast<void*>(address), round_up(bytes, kPage));
+  allocated_bytes_ -= bytes;
 }
 
 void Device::check_range(const char* what, AtlasAddress address, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (find(address, bytes) == nullptr) {
-    throw Failure(ATLAS_OUT_OF_RANGE, std::string(what) + ": " + std::to_string(bytes) +
-                                          " bytes at address " + std::to_string(address) +
-                                          " are not inside one allocation of this device");
-  }
+  allocations_.check(what, address, bytes);
 }
 
 bool Device::is_pinned(const void* address, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  const Allocation* allocation = find(reinterpret_cast<AtlasAddress>(address), bytes);
-  return allocation != nullptr && allocation->kind == ATLAS_MEMORY_PINNED;
+  return allocations_.is_pinned(address, bytes);
 }
 
 Module* Device::load_module(const std::string& path) {
@@ -197,9 +179,9 @@ std::shared_ptr<const ScratchBlock> Device::scratch_for(uint32_t bytes) {
 
 std::unique_ptr<Step> Device::create_step(const AtlasLaunch* launches, uint32_t count,
                                           AtlasStepMode mode) {
-  return std::make_unique<Step>(
-      launches, count, mode, [this](AtlasKernel kernel) { return knows_kernel(kernel); },
-      [this](uint32_t bytes) { return scratch_for(bytes); });
+  const sdk::LaunchList list(launches, count, mode,
+                             [this](AtlasKernel kernel) { return knows_kernel(kernel); });
+  return std::make_unique<Step>(list, mode, [this](uint32_t bytes) { return scratch_for(bytes); });
 }
 
 }  // namespace atlas::platform_cpu

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,6 +12,7 @@
 #include "plugins/platform_cpu/options.h"
 #include "plugins/platform_cpu/step.h"
 #include "plugins/platform_cpu/team.h"
+#include "plugins/sdk/allocations.h"
 
 namespace atlas::platform_cpu {
 
@@ -37,7 +37,7 @@ class Module {
   void* handle_ = nullptr;
 };
 
-/// All functions may be called by any thread. What fails is thrown as Failure.
+/// All functions may be called by any thread. What fails is thrown as sdk::Failure.
 class Device {
  public:
   explicit Device(const Options& options);
@@ -59,17 +59,11 @@ class Device {
   Team& team() { return team_; }
 
  private:
-  struct Allocation {
-    uint64_t bytes;
-    uint64_t mapped_bytes;
-    AtlasMemoryKind kind;
-  };
   bool knows_kernel(AtlasKernel kernel);
   std::shared_ptr<const ScratchBlock> scratch_for(uint32_t bytes);
-  const Allocation* find(AtlasAddress address, uint64_t bytes) const;
 
   std::mutex mutex_;  // guards all but the team
-  std::map<AtlasAddress, Allocation> allocations_;
+  sdk::Allocations allocations_;
   uint64_t allocated_bytes_ = 0;
   std::vector<std::unique_ptr<Module>> modules_;
   std::unordered_set<AtlasKernel> kernels_;

@@ -5,9 +5,12 @@
 #include <string>
 #include <string_view>
 
-#include "plugins/platform_cpu/failure.h"
+#include "plugins/sdk/guard.h"
 
 namespace atlas::platform_cpu {
+
+using sdk::Failure;
+
 namespace {
 
 uint32_t parse_threads(std::string_view value) {

@@ -1,16 +1,19 @@
 // Platform cpu: the table of functions, each a thin layer between the C contract and the classes.
+#include <sched.h>
+
 #include <memory>
+#include <string>
 #include <system_error>
 
 #include "plugins/abi/atlas_plugin.h"
 #include "plugins/platform_cpu/device.h"
-#include "plugins/platform_cpu/failure.h"
 #include "plugins/platform_cpu/stream.h"
 #include "plugins/sdk/descriptor.h"
 #include "plugins/sdk/guard.h"
 
 namespace cpu = atlas::platform_cpu;
 using atlas::sdk::fail;
+using atlas::sdk::Failure;
 
 // The contract's opaque types.
 struct AtlasDevice {
@@ -41,10 +44,6 @@ AtlasCode run(AtlasError* error, Body&& body) noexcept {
     try {
       body();
       return ATLAS_OK;
-    } catch (const cpu::Failure& failure) {
-      return fail(error, failure.code(), failure.what());
-    } catch (const std::bad_alloc&) {
-      return fail(error, ATLAS_RESOURCE_EXHAUSTED, "the host is out of memory");
     } catch (const std::system_error& thrown) {
       return fail(error, ATLAS_RESOURCE_EXHAUSTED,
                   std::string("a thread cannot be started: ") + thrown.what());
@@ -55,7 +54,7 @@ AtlasCode run(AtlasError* error, Body&& body) noexcept {
 AtlasCode device_open(const AtlasDeviceOptions* options, AtlasDevice** device, AtlasError* error) {
   return run(error, [&] {
     if (options == nullptr || options->struct_size < kDeviceOptionsSize) {
-      throw cpu::Failure(ATLAS_INVALID_ARGUMENT, "AtlasDeviceOptions is shorter than ABI 1.0's");
+      throw Failure(ATLAS_INVALID_ARGUMENT, "AtlasDeviceOptions is shorter than ABI 1.0's");
     }
     *device = new AtlasDevice{cpu::Device(cpu::parse_options(*options))};
   });
@@ -66,7 +65,7 @@ void device_close(AtlasDevice* device) { delete device; }
 AtlasCode device_info(AtlasDevice* device, AtlasDeviceInfo* info, AtlasError* error) {
   return run(error, [&] {
     if (info->struct_size < kDeviceInfoSize) {
-      throw cpu::Failure(ATLAS_INVALID_ARGUMENT, "AtlasDeviceInfo is shorter than ABI 1.0's");
+      throw Failure(ATLAS_INVALID_ARGUMENT, "AtlasDeviceInfo is shorter than ABI 1.0's");
     }
     device->device.info(info);
   });

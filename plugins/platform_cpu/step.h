@@ -10,6 +10,7 @@
 
 #include "plugins/abi/atlas_plugin.h"
 #include "plugins/platform_cpu/team.h"
+#include "plugins/sdk/launches.h"
 
 namespace atlas::platform_cpu {
 
@@ -45,14 +46,11 @@ class ScratchBlock {
 
 class Step {
  public:
-  /// Whether `kernel` is a handle that the device gave out.
-  using KnownKernel = std::function<bool(AtlasKernel)>;
+  /// Gives scratch of so many bytes a thread.
+  using ScratchSource = std::function<std::shared_ptr<const ScratchBlock>(uint32_t)>;
 
-  /// Checks the launches and copies them. `scratch_for` gives scratch of so many bytes a thread.
-  /// Throws Failure (ATLAS_INVALID_ARGUMENT) that names the launch.
-  Step(const AtlasLaunch* launches, uint32_t count, AtlasStepMode mode,
-       const KnownKernel& known_kernel,
-       const std::function<std::shared_ptr<const ScratchBlock>(uint32_t)>& scratch_for);
+  /// Copies the launches.
+  Step(const sdk::LaunchList& launches, AtlasStepMode mode, const ScratchSource& scratch_for);
 
   /// Graph: one hand-over for the whole list. Eager: one for each record. Allocates nothing.
   void run(Team& team) const;

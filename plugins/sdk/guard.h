@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "plugins/abi/atlas_plugin.h"
 
@@ -22,11 +24,28 @@ inline AtlasCode fail(AtlasError* error, AtlasCode code, std::string_view messag
   return code;
 }
 
-/// Runs `body` (which returns an AtlasCode) and turns what it throws into ATLAS_INTERNAL.
+/// An error with its code, for plugins that report by throwing; caught by `guarded`.
+class Failure : public std::exception {
+ public:
+  Failure(AtlasCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  AtlasCode code() const { return code_; }
+  const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  AtlasCode code_;
+  std::string message_;
+};
+
+/// Runs `body` (which returns an AtlasCode) and turns what it throws into a code: a Failure into
+/// its own, a lack of memory into ATLAS_RESOURCE_EXHAUSTED, anything else into ATLAS_INTERNAL.
 template <typename Body>
 AtlasCode guarded(AtlasError* error, Body&& body) noexcept {
   try {
     return body();
+  } catch (const Failure& failure) {
+    return fail(error, failure.code(), failure.what());
+  } catch (const std::bad_alloc&) {
+    return fail(error, ATLAS_RESOURCE_EXHAUSTED, "the host is out of memory");
   } catch (const std::exception& thrown) {
     return fail(error, ATLAS_INTERNAL, thrown.what());
   } catch (...) {

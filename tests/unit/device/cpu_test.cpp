@@ -1,8 +1,11 @@
 // What platform cpu promises beyond the contract: its options and its threads' arithmetic.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <limits>
+#include <thread>
 
 #include "tests/support/test_pack_params.h"
 #include "tests/support/test_platform.h"
@@ -57,6 +60,19 @@ TEST_CASE("cpu: results do not depend on the thread count") {
   }
   CHECK(results[0] == results[1]);
   CHECK(results[0] == results[2]);
+}
+
+TEST_CASE("cpu: an idle device uses no processor time") {
+  const auto device = open_device<CpuPlatform>();
+  Stream stream = take(device->create_stream());
+  DeviceBuffer x = take(device->alloc(MemoryKind::kDevice, 64));
+  ok(stream.fill(x.address(), 0, 64));
+  ok(stream.synchronize());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the threads fall asleep
+  const std::clock_t before = std::clock();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const double used_ms = 1000.0 * static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+  CHECK(used_ms < 10);
 }
 
 TEST_CASE("cpu: subnormal numbers are kept by every thread") {
