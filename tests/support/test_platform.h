@@ -44,6 +44,17 @@ struct CpuPlatform {
   static Device::Options options() { return {{"threads", "2"}}; }
 };
 
+/// The imitation: the same kernel packs in another process.
+struct ImitationPlatform {
+  static constexpr const char* kName = "imitation";
+  static const AtlasPlatformApi* api() {
+    static const AtlasPlatformApi* table =
+        load_platform(ATLAS_BINARY_DIR "/lib/atlas/test-plugins/platform_imitation.so");
+    return table;
+  }
+  static Device::Options options() { return {}; }
+};
+
 /// The value, or a failed test with the error's text.
 template <typename T>
 T take(Result<T> result) {

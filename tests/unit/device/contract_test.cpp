@@ -20,7 +20,7 @@ using kernels::TestScratchParams;
 using kernels::TestSumParams;
 using kernels::TestWaitParams;
 
-#define PLATFORMS CpuPlatform
+#define PLATFORMS CpuPlatform, ImitationPlatform
 
 template <typename Platform>
 struct Bench {
