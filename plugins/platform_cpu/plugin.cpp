@@ -26,9 +26,6 @@ struct AtlasStream {
 struct AtlasEvent {
   cpu::Event event;
 };
-struct AtlasModule {
-  cpu::Module* module;  // the device's
-};
 struct AtlasStep {
   std::unique_ptr<cpu::Step> step;
 };
@@ -151,12 +148,14 @@ AtlasCode event_wait(AtlasEvent* event, uint64_t timeout_ns, AtlasError* error) 
 
 AtlasCode module_load(AtlasDevice* device, const char* path, AtlasModule** module,
                       AtlasError* error) {
-  return run(error, [&] { *module = new AtlasModule{device->device.load_module(path)}; });
+  // A module belongs to its device, so its handle is the object itself and nothing to be freed.
+  return run(error,
+             [&] { *module = reinterpret_cast<AtlasModule*>(device->device.load_module(path)); });
 }
 
 AtlasCode module_kernel(AtlasModule* module, const char* name, AtlasKernel* kernel,
                         AtlasError* error) {
-  return run(error, [&] { *kernel = module->module->kernel(name); });
+  return run(error, [&] { *kernel = reinterpret_cast<cpu::Module*>(module)->kernel(name); });
 }
 
 AtlasCode step_create(AtlasDevice* device, const AtlasLaunch* launches, uint32_t count,
