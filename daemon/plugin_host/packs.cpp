@@ -102,9 +102,14 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-Result<PackIndex> PackIndex::read(const std::string& platform, const std::string& folder) {
+PackIndex PackIndex::none(const std::string& platform) {
   PackIndex index;
   index.platform_ = platform;
+  return index;
+}
+
+Result<PackIndex> PackIndex::read(const std::string& platform, const std::string& folder) {
+  PackIndex index = none(platform);
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored)) {
     const std::string parent = fs::path(folder).parent_path().string();

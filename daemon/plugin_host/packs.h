@@ -31,6 +31,8 @@ class PackIndex {
   /// Errors: kNotFound if there is no such folder, naming the platforms beside it; a damaged pack,
   /// a pack without kernels, a kernel without its digest or the reverse, a kernel in two packs.
   static Result<PackIndex> read(const std::string& platform, const std::string& folder);
+  /// No packs yet: for plugins that bring all of theirs.
+  static PackIndex none(const std::string& platform);
 
   /// Adds the packs that a plugin file `foo.so` brings in `foo.kernels/<platform>/` beside it; none
   /// is fine. Errors: as read; a kernel whose name does not begin with the plugin's name and '_'.

@@ -10,7 +10,6 @@
 #include <mutex>
 
 #include "daemon/base/log.h"
-#include "daemon/plugin_host/call.h"
 #include "daemon/plugin_host/file_image.h"
 #include "daemon/plugin_host/private_copy.h"
 #include "daemon/plugin_host/tables.h"
@@ -20,6 +19,18 @@ namespace atlas::plugin_host {
 namespace {
 
 using Entry = const AtlasPlugin*(const AtlasHost*, AtlasError*);
+
+// What an exception that left a plugin becomes. Call inside a catch block.
+Status status_of_exception(std::string_view plugin, std::string_view call) {
+  try {
+    throw;
+  } catch (const std::exception& thrown) {
+    return internal_error("plugin '{}', {}: threw an exception: {}", plugin, call, thrown.what());
+  } catch (...) {
+    return internal_error("plugin '{}', {}: threw something that is no std::exception", plugin,
+                          call);
+  }
+}
 
 // What plugins call; nothing may leave it, for its callers may be C.
 void host_log(AtlasLogLevel level, const char* text) noexcept {
@@ -112,8 +123,13 @@ Result<Tables> enter(const PluginDescriptor& descriptor, Entry* entry) {
   return tables;
 }
 
-void log_failure(const Status& status) {
-  if (!status.ok()) log_error("{}", status.message());
+void run_shutdown(const std::string& plugin, void (*shutdown)()) {
+  if (shutdown == nullptr) return;
+  try {
+    shutdown();
+  } catch (...) {
+    log_error("{}", status_of_exception(plugin, "shutdown").message());
+  }
 }
 
 Status check_before_loading(const PluginDescriptor& descriptor, const LoadOptions& options) {
@@ -163,9 +179,7 @@ class PluginLoader {
  private:
   static void release(Mapping& mapping, Plugin* last) {
     const std::unique_ptr<Plugin> plugin(last);
-    if (plugin->shutdown_ != nullptr) {
-      log_failure(call_plugin(plugin->name(), "shutdown", plugin->shutdown_));
-    }
+    run_shutdown(plugin->name(), plugin->shutdown_);
     const std::lock_guard guard(mapping.mutex);
     mapping.in_use = false;
     mapping.changed.notify_all();

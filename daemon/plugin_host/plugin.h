@@ -12,7 +12,7 @@ namespace atlas::plugin_host {
 
 /// One plugin in use. Its tables are our own copies, of this version's size: a function that the
 /// plugin's shorter table (an older minor version) does not reach is null, what a longer one
-/// appends is ignored. Call them through call_plugin (call.h). Thread safe; the addresses stay as
+/// appends is ignored. Call them through abi::call (abi_call.h). Thread safe; the addresses stay as
 /// long as the Plugin does.
 class Plugin {
  public:

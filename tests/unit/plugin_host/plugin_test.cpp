@@ -8,7 +8,7 @@
 
 #include <thread>
 
-#include "daemon/plugin_host/call.h"
+#include "daemon/device/abi_call.h"
 #include "daemon/plugin_host/private_copy.h"
 #include "plugins/sdk/toolchain.h"
 #include "tests/unit/plugin_host/support.h"
@@ -39,7 +39,7 @@ Stub ask(const Plugin& plugin) {
   query.module = "stub";
   AtlasWeightClaim claim{};
   claim.struct_size = sizeof(claim);
-  const Status status = call_plugin(plugin.name(), "claim", plugin.quant().claim, &query, &claim);
+  const Status status = abi::call("claim", plugin.quant().claim, &query, &claim);
   REQUIRE_MESSAGE(status.ok(), status.message());
   CHECK(claim.claimed == 1);
   return {claim.n, claim.k, claim.row_group};
@@ -55,7 +55,7 @@ TEST_CASE("load: a right plugin answers, and its copy is private, named by conte
   const bool other_table = (*plugin)->attention().plan != nullptr;
   CHECK_FALSE(other_table);
   const std::string copy = (*plugin)->private_file();
-  CHECK(copy.find("good-" + (*plugin)->digest() + ".so") != std::string::npos);
+  CHECK(copy.ends_with("-" + (*plugin)->digest() + ".so"));
   CHECK(read_file(copy) == read_file(test_plugin("good")));
   CHECK((fs::status(fs::path(copy).parent_path()).permissions() & fs::perms(0777)) ==
         fs::perms(0700));
@@ -177,28 +177,27 @@ TEST_CASE("load: a later minor version is taken, its longer tables cut to ours")
   CHECK(ask(**plugin).generation == 1);
 }
 
-TEST_CASE("call: exceptions, odd codes and endless messages become one Status") {
+TEST_CASE("load: exceptions, odd codes and endless messages of a plugin become one Status") {
   const auto plugin = load_plugin(test_plugin("call_throws"), kCpu);
   REQUIRE(plugin);
   const AtlasQuantApi& quant = (*plugin)->quant();
   const auto expect = [](const Status& status, Code code, const std::string& part) {
     CHECK(status.code() == code);
-    CHECK(missing_part(status, {"'call_throws'", part}) == "");
+    CHECK(missing_part(status, {part}) == "");
   };
-  expect(call_plugin("call_throws", "claim", quant.claim, nullptr, nullptr), Code::kInternal,
-         "claim: threw an exception: thrown in claim");
-  expect(call_plugin("call_throws", "linear_needs", quant.linear_needs, nullptr, nullptr),
-         Code::kInternal, "no std::exception");
-  const Status endless =
-      call_plugin("call_throws", "plan_linear", quant.plan_linear, nullptr, nullptr);
+  expect(abi::call("claim", quant.claim, nullptr, nullptr), Code::kInternal,
+         "claim: the plugin threw an exception: thrown in claim");
+  expect(abi::call("linear_needs", quant.linear_needs, nullptr, nullptr), Code::kInternal,
+         "threw an exception");
+  const Status endless = abi::call("plan_linear", quant.plan_linear, nullptr, nullptr);
   expect(endless, Code::kInvalidArgument, "xxxx");
   CHECK(endless.message().size() < 1100);
-  expect(call_plugin("call_throws", "plan_encode", quant.plan_encode, nullptr, nullptr),
-         Code::kInternal, "unknown code 99");
-  expect(call_plugin("call_throws", "plan_gather", quant.plan_gather, nullptr, nullptr),
-         Code::kUnimplemented, "a stub does not compute");
+  expect(abi::call("plan_encode", quant.plan_encode, nullptr, nullptr), Code::kUnknown,
+         "gave no reason");
+  expect(abi::call("plan_gather", quant.plan_gather, nullptr, nullptr), Code::kUnimplemented,
+         "a stub does not compute");
   AtlasCode (*absent)(int, AtlasError*) = nullptr;
-  expect(call_plugin("call_throws", "later", absent, 1), Code::kUnimplemented, "has no later");
+  expect(abi::call("later", absent, 1), Code::kUnimplemented, "no such call");
 }
 
 TEST_CASE("load: a folder for copies that cannot be used is an error that says so") {

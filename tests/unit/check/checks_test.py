@@ -1,0 +1,101 @@
+"""Breaks the checks of tools/check on purpose: each must notice, and name file, line and rule.
+
+Usage: checks_test.py SOURCE_DIR BUILD_DIR
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE, BUILD = map(pathlib.Path, sys.argv[1:3])
+
+
+def run(check, *arguments):
+    command = [sys.executable, str(SOURCE / "tools/check" / check), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+class Rooms(unittest.TestCase):
+    def check_tree(self, files):
+        """Exit status and output for a tree of these files."""
+        with tempfile.TemporaryDirectory() as root:
+            for path, text in files.items():
+                target = pathlib.Path(root, path)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text)
+            return run("rooms", root)
+
+    def expect(self, path, include, *parts):
+        files = {"daemon/engine/engine.h": "", "daemon/base/status.h": "",
+                 "plugins/quant_bf16/format.h": "", path: f"// one\n{include}\n"}
+        status, output = self.check_tree(files)
+        self.assertEqual(status, 1, output)
+        self.assertIn(f"{path}:2: ", output)
+        self.assertIn("1 wrong", output)
+        for part in parts:
+            self.assertIn(part, output)
+
+    def test_a_clean_tree_passes(self):
+        status, output = self.check_tree({
+            "daemon/base/status.h": "#include <string>\n",
+            "daemon/device/device.cpp": '#include "daemon/base/status.h"\n'
+                                        '#include "daemon/device/device.h"\n',
+            "daemon/device/device.h": ""})
+        self.assertEqual(status, 0, output)
+
+    def test_a_room_below_does_not_see_a_room_above(self):
+        self.expect("daemon/device/device.cpp", '#include "daemon/engine/engine.h"',
+                    "room daemon/device may not include", "rooms.table:")
+
+    def test_a_plugin_sees_neither_daemon_nor_another_plugin(self):
+        self.expect("plugins/quant_gguf/plugin.cpp", '#include "daemon/base/status.h"',
+                    "room plugins/quant_gguf may not include")
+        self.expect("plugins/quant_gguf/plugin.cpp", '  #  include "plugins/quant_bf16/format.h"',
+                    "room plugins/quant_gguf may not include")
+
+    def test_a_library_with_one_owner_stays_there(self):
+        self.expect("daemon/serve/socket.cpp", "#include <yaml-cpp/yaml.h>", "daemon/settings")
+        self.expect("daemon/engine/engine.cpp", "#include <boost/asio.hpp>", "daemon/serve")
+        self.expect("daemon/exec/graph.cpp", "#include <cuda_runtime.h>", "plugins/platform_cuda")
+
+    def test_the_contract_includes_c_headers_only(self):
+        self.expect("plugins/abi/atlas_plugin.h", "#include <string>", "may not include <string>")
+
+    def test_paths_begin_at_the_root_and_every_folder_has_a_room(self):
+        self.expect("daemon/base/log.cpp", '#include "status.h"', "no path from the root")
+        self.expect("daemon/attic/old.cpp", '#include "daemon/base/status.h"', "is in no room")
+
+    def test_nothing_to_check_is_not_a_success(self):
+        self.assertEqual(self.check_tree({"README.md": ""})[0], 2)
+
+
+class Symbols(unittest.TestCase):
+    def test_what_a_plugin_exports_too_much_or_lacks_is_named(self):
+        plugins = BUILD / "lib/atlas/test-plugins"
+        status, output = run("symbols", plugins)
+        self.assertEqual(status, 1, output)
+        self.assertIn(f"{plugins}/exports_more.so: exports 'atlas_descriptor_note'", output)
+        self.assertIn(f"{plugins}/no_entry.so: does not export 'atlas_plugin_entry'", output)
+        self.assertNotIn("good.so", output)
+
+    def test_what_a_pack_exports_too_much_is_named(self):
+        with tempfile.TemporaryDirectory() as root:
+            folder = pathlib.Path(root, "kernels/cpu")
+            folder.mkdir(parents=True)
+            os.symlink(BUILD / "lib/atlas/test-kernels/cpu/test.so", folder / "test.so")
+            self.assertEqual(run("symbols", root)[0], 0)
+            os.symlink(BUILD / "lib/atlas/test-plugins/good.so", folder / "good.so")
+            status, output = run("symbols", root)
+            self.assertEqual(status, 1)
+            self.assertIn("exports 'atlas_plugin_entry'", output)
+
+    def test_nothing_to_check_is_not_a_success(self):
+        with tempfile.TemporaryDirectory() as root:
+            self.assertEqual(run("symbols", root)[0], 2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,93 @@
+// The program atlas-kernel-check, run as a user runs it.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/plugin_host/support.h"
+
+using namespace atlas;
+using namespace atlas::plugin_host::testing;
+
+TEST_SUITE_BEGIN("plugin_host");
+
+namespace {
+
+struct Run {
+  int status;
+  std::string output;
+};
+
+Run kernel_check(const std::string& arguments) {
+  const std::string command = ATLAS_BINARY_DIR "/bin/atlas-kernel-check " + arguments + " 2>&1";
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  Run run{};
+  std::array<char, 4096> part;
+  while (const size_t got = std::fread(part.data(), 1, part.size(), pipe)) {
+    run.output.append(part.data(), got);
+  }
+  run.status = WEXITSTATUS(::pclose(pipe));
+  return run;
+}
+
+std::string plugin_option(const std::string& name) { return " --plugin " + test_plugin(name); }
+const std::string kKernels = " --kernels " + kTestKernels;
+
+}  // namespace
+
+TEST_CASE("kernel check: what is complete is good, with status 0") {
+  const Run run = kernel_check("--platform cpu --only-plugins" + kKernels + plugin_option("good") +
+                               plugin_option("optional_absent") + plugin_option("packed"));
+  CAPTURE(run.output);
+  CHECK(run.status == 0);
+  CHECK(run.output.find("good     4 kernels of 3 plugins in 2 packs") != std::string::npos);
+  CHECK(run.output.find("'test_scale_fast' of 'optional_absent' is absent (needs a wider machine): "
+                        "'test_scale' runs instead") != std::string::npos);
+}
+
+TEST_CASE("kernel check: every problem of every plugin is in one JSON answer, with status 1") {
+  const Run run =
+      kernel_check("--json --platform cpu" + kKernels + plugin_option("kernels_absent") +
+                   plugin_option("other_digest") + plugin_option("no_descriptor") +
+                   plugin_option("platform_not_listed"));
+  CHECK(run.status == 1);
+  const auto json = nlohmann::json::parse(run.output);
+  CHECK(json["ok"] == false);
+  REQUIRE(json["platforms"].size() == 1);
+  // 3 absent, 1 digest, 1 platform, and the core's ten.
+  CHECK(json["platforms"][0]["problems"].size() == 15);
+  REQUIRE(json["refused"].size() == 1);
+  CHECK(json["refused"][0]["file"] == test_plugin("no_descriptor"));
+}
+
+TEST_CASE(
+    "kernel check: a platform without packs fails if it is asked for, and is noted otherwise") {
+  const Run asked =
+      kernel_check("--platform gb10" + kKernels + plugin_option("platform_not_listed"));
+  CHECK(asked.status == 1);
+  CHECK(asked.output.find("no kernel packs for platform 'gb10'") != std::string::npos);
+  const Run noted = kernel_check("--json" + kKernels + plugin_option("platform_not_listed"));
+  CHECK(nlohmann::json::parse(noted.output)["not_built"] ==
+        nlohmann::json::array({"gb10", "h200"}));
+}
+
+TEST_CASE("kernel check: one name in two files is refused") {
+  const Run run =
+      kernel_check("--only-plugins" + kKernels + plugin_option("good") + plugin_option("good_2"));
+  CHECK(run.status == 1);
+  CHECK(run.output.find("plugin 'good' is there twice") != std::string::npos);
+}
+
+TEST_CASE("kernel check: wrong usage is status 2, help is 0") {
+  CHECK(kernel_check("--bogus").status == 2);
+  CHECK(kernel_check("--platform").status == 2);
+  CHECK(kernel_check("surplus").status == 2);
+  const Run help = kernel_check("--help");
+  CHECK(help.status == 0);
+  CHECK(help.output.find("--only-plugins") != std::string::npos);
+}
+
+TEST_SUITE_END();
