@@ -23,6 +23,10 @@ ATLAS_CPU_KERNEL(test_mix, TestMixParams) {
 
 ATLAS_CPU_KERNEL(test_neighbour, TestNeighbourParams) {
   for (uint32_t task = begin; task < end; ++task) {
+    // A product whose remainder differs from task to task and from value to value.
+    const uint32_t mixed = (task + params.x[task]) * 2654435761u;
+    const uint32_t turns = params.idle == 0 ? 0 : mixed % params.idle;
+    for (uint32_t turn = 0; turn < turns; ++turn) asm volatile("");  // keeps the empty loop
     params.y[task] = params.x[(task + 1) % params.n] + 1;
   }
 }

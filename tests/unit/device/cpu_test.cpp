@@ -1,10 +1,13 @@
 // What platform cpu promises beyond the contract: its options and its threads' arithmetic.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <ctime>
 #include <limits>
+#include <numeric>
 #include <thread>
 
 #include "tests/support/test_pack_params.h"
@@ -60,6 +63,37 @@ TEST_CASE("cpu: results do not depend on the thread count") {
   }
   CHECK(results[0] == results[1]);
   CHECK(results[0] == results[2]);
+}
+
+TEST_CASE("cpu: a record waits for the slowest task of the record before it") {
+  constexpr uint32_t kTasks = 23;
+  constexpr uint32_t kRecords = 200;
+  for (const char* threads : {"2", "4"}) {  // as many as cores here, and more
+    const auto device = open_device<CpuPlatform>({{"threads", threads}});
+    Stream stream = take(device->create_stream());
+    const Module pack = take(device->load_module(test_pack_path()));
+    const AtlasKernel neighbour = take(pack.kernel("test_neighbour"));
+    std::array<DeviceBuffer, 2> x{take(device->alloc(MemoryKind::kDevice, kTasks * 4)),
+                                  take(device->alloc(MemoryKind::kDevice, kTasks * 4))};
+    std::vector<kernels::TestNeighbourParams> params;
+    std::vector<Launch> launches;
+    params.reserve(kRecords);
+    for (uint32_t i = 0; i < kRecords; ++i) {
+      params.push_back(
+          {pointer<uint32_t>(x[i % 2]), pointer<uint32_t>(x[(i + 1) % 2]), kTasks, 4000});
+      launches.push_back(make_launch(neighbour, params.back(), kTasks));
+    }
+    const StepExecutable step = take(StepExecutable::create(device, launches, StepMode::kGraph));
+    std::vector<uint32_t> expected(kTasks);
+    std::iota(expected.begin(), expected.end(), 0u);
+    write(stream, x[0], expected);
+    for (int run = 0; run < 5; ++run) ok(step.launch(stream));
+    for (uint32_t i = 0; i < 5 * kRecords; ++i) {
+      std::rotate(expected.begin(), expected.begin() + 1, expected.end());
+      for (uint32_t& value : expected) ++value;
+    }
+    CHECK(read<uint32_t>(stream, x[0], kTasks) == expected);
+  }
 }
 
 TEST_CASE("cpu: an idle device uses no processor time") {
