@@ -22,7 +22,6 @@
 #include <cstdint>
 
 #include "kernels/common/codecs.h"
-#include "kernels/common/i16b32.h"
 #include "kernels/common/linear.h"
 
 namespace atlas::kernels {
@@ -68,12 +67,10 @@ static_assert(kPackedQ4_1.unit_bytes() == 16 * 20 && kPackedQ6_K.unit_bytes() ==
 
 /// Where the high bits of sub-block element `e` stand: word high_word(e), shifted by high_shift(e).
 constexpr uint32_t high_word(const PackedLayout& layout, uint32_t e) {
-  return layout.high_words() == 2 ? i16b32_position(e) / 16 : 0;
+  return layout.high_words() == 2 ? e / 16 : 0;
 }
 constexpr uint32_t high_shift(const PackedLayout& layout, uint32_t e) {
-  const uint32_t position = i16b32_position(e);
-  const uint32_t pair = position / 2;
-  return 16 * (position & 1) + (layout.high_words() == 2 ? 2 * (pair % 8) : pair);
+  return 8 * (e % 4) + (layout.high_words() == 2 ? 2 * (e / 4 % 4) : e / 4);
 }
 
 /// Code of element `e` (0..31) and row `lane` of a sub-block.

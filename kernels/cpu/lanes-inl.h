@@ -91,18 +91,22 @@ HWY_INLINE VF load_i8s(const uint8_t* from) {
                        hn::PromoteTo(I32(), hn::LoadU(d8, reinterpret_cast<const int8_t*>(from))));
 }
 
-/// Both 16-bit halves of each lane minus `value`.
-HWY_INLINE VU halves_minus(VU v, uint16_t value) {
+/// Byte kByte (0 or 1) of each 16-bit half, as the half.
+template <int kByte>
+HWY_INLINE VU halves_byte(VU v) {
 #if HWY_TARGET == HWY_SCALAR
-  const uint32_t word = hn::GetLane(v);
-  return hn::Set(U32(), (((word & 0xffff) - value) & 0xffff) | ((word >> 16) - value) << 16);
+  return hn::Set(U32(), hn::GetLane(v) >> 8 * kByte & 0x00ff00ff);
 #else
-  const hn::Repartition<uint16_t, U32> d16;
-  return hn::BitCast(U32(), hn::Sub(hn::BitCast(d16, v), hn::Set(d16, value)));
+  if constexpr (kByte == 0) {
+    return hn::And(v, hn::Set(U32(), 0x00ff00ff));
+  } else {
+    const hn::Repartition<uint16_t, U32> d16;
+    return hn::BitCast(U32(), hn::ShiftRight<8>(hn::BitCast(d16, v)));
+  }
 #endif
 }
 
-/// The low (kByte 0) or high (1) byte of each half, sign-extended to the half.
+/// The same with the byte's sign.
 template <int kByte>
 HWY_INLINE VU halves_signed_byte(VU v) {
 #if HWY_TARGET == HWY_SCALAR

@@ -12,20 +12,20 @@ HWY_BEFORE_NAMESPACE();
 ATLAS_VNNI_BEGIN
 namespace atlas::kernels::cpu::HWY_NAMESPACE {
 
-void linear_q4_0(const LinearParams& params, uint32_t begin, uint32_t end, std::byte* scratch) {
-  linear<kPackedQ4_0>(params, begin, end, scratch);
+void linear_q4_0(const LinearParams& params, uint32_t begin, uint32_t end) {
+  linear<kPackedQ4_0>(params, begin, end);
 }
 
-void linear_q5_0(const LinearParams& params, uint32_t begin, uint32_t end, std::byte* scratch) {
-  linear<kPackedQ5_0>(params, begin, end, scratch);
+void linear_q5_0(const LinearParams& params, uint32_t begin, uint32_t end) {
+  linear<kPackedQ5_0>(params, begin, end);
 }
 
-void linear_q8_0(const LinearParams& params, uint32_t begin, uint32_t end, std::byte* scratch) {
-  linear<kPackedQ8_0>(params, begin, end, scratch);
+void linear_q8_0(const LinearParams& params, uint32_t begin, uint32_t end) {
+  linear<kPackedQ8_0>(params, begin, end);
 }
 
-void linear_q6_k(const LinearParams& params, uint32_t begin, uint32_t end, std::byte* scratch) {
-  linear<kPackedQ6_K>(params, begin, end, scratch);
+void linear_q6_k(const LinearParams& params, uint32_t begin, uint32_t end) {
+  linear<kPackedQ6_K>(params, begin, end);
 }
 
 }  // namespace atlas::kernels::cpu::HWY_NAMESPACE
@@ -40,19 +40,19 @@ HWY_EXPORT(linear_q8_0);
 HWY_EXPORT(linear_q6_k);
 
 ATLAS_CPU_KERNEL(linear_q4_0, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q4_0)(params, begin, end, scratch);
+  HWY_DYNAMIC_DISPATCH(linear_q4_0)(params, begin, end);
 }
 
 ATLAS_CPU_KERNEL(linear_q5_0, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q5_0)(params, begin, end, scratch);
+  HWY_DYNAMIC_DISPATCH(linear_q5_0)(params, begin, end);
 }
 
 ATLAS_CPU_KERNEL(linear_q8_0, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q8_0)(params, begin, end, scratch);
+  HWY_DYNAMIC_DISPATCH(linear_q8_0)(params, begin, end);
 }
 
 ATLAS_CPU_KERNEL(linear_q6_k, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q6_k)(params, begin, end, scratch);
+  HWY_DYNAMIC_DISPATCH(linear_q6_k)(params, begin, end);
 }
 
 }  // namespace atlas::kernels::cpu

@@ -17,42 +17,31 @@ constexpr uint32_t kNibbles = 0x0f0f0f0f;
 void store_word(uint32_t word, uint8_t* to) { std::memcpy(to, &word, sizeof(word)); }
 void copy_u16(const uint8_t* from, uint8_t* to) { std::memcpy(to, from, 2); }
 
-/// Moves the bits with (i & 2) == 0 of a 32-bit word together: bit i to bit i / 4 * 2 + i % 2.
-constexpr uint32_t every_other_pair(uint32_t bits) {
-  bits &= 0x33333333;
-  bits = (bits | bits >> 2) & 0x0f0f0f0f;
-  bits = (bits | bits >> 4) & 0x00ff00ff;
-  return (bits | bits >> 8) & 0xffff;
-}
-
-/// One bit for each of 32 elements, in element order, to the order of the layout's high word.
+/// One bit for each of 32 elements, in element order, as the layout's high word: bit 4 i + b goes
+/// to bit 8 b + i.
 constexpr uint32_t high_word_of_bits(uint32_t bits) {
-  return every_other_pair(bits) | every_other_pair(bits >> 2) << 16;
+  uint32_t word = 0;
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t four = bits >> 4 * i & 15;
+    word |= (four * 0x00204081u & 0x01010101u) << i;  // bits 0..3 to bits 0, 8, 16, 24
+  }
+  return word;
 }
 static_assert(high_word_of_bits(1u << 5) == 1u << kernels::high_shift(kernels::kPackedQ5_0, 5));
 static_assert(high_word_of_bits(1u << 31) == 1u << kernels::high_shift(kernels::kPackedQ5_0, 31));
 
-/// Bit `bit` of each of 32 bytes as a word.
-uint32_t bits_of_bytes(const uint8_t* bytes, int bit) {
+/// Bit `bit` of each of 32 bytes, as the layout's high word.
+uint32_t high_word_of_bytes(const uint8_t* bytes, int bit) {
   uint32_t word = 0;
-  for (int i = 0; i < 8; ++i) {
-    const uint32_t four = load_u32(bytes + 4 * i) >> bit & 0x01010101;
-    word |= (four * 0x10204080u >> 28) << 4 * i;  // bytes 0..3 land in bits 28..31
-  }
+  for (int i = 0; i < 8; ++i) word |= (load_u32(bytes + 4 * i) >> bit & 0x01010101u) << i;
   return word;
 }
 
-/// Two bits for each of 32 elements, elements being bytes of `bytes` shifted by `shift`, as the two
-/// high words of the layout.
-void high_words_of_pairs(const uint8_t* bytes, int shift, uint32_t (&words)[2]) {
-  words[0] = words[1] = 0;
-  for (int i = 0; i < 8; ++i) {
-    const uint32_t four = load_u32(bytes + 4 * i) >> shift & 0x03030303;
-    // Elements 4i, 4i+2 and 4i+1, 4i+3 are the pairs 2i and 2i+1, a half of 16 bits for each.
-    const uint32_t first = (four & 0x3) | (four >> 16 & 0x3) << 16;
-    const uint32_t second = (four >> 8 & 0x3) | (four >> 24 & 0x3) << 16;
-    words[i / 4] |= first << 4 * (i % 4) | second << (4 * (i % 4) + 2);
-  }
+/// Bits `shift` and `shift` + 1 of each of 16 bytes, as one of the layout's two high words.
+uint32_t high_word_of_pairs(const uint8_t* bytes, int shift) {
+  uint32_t word = 0;
+  for (int i = 0; i < 4; ++i) word |= (load_u32(bytes + 4 * i) >> shift & 0x03030303u) << 2 * i;
+  return word;
 }
 
 /// Blocks of 32 elements: scales, then high bits and codes that are already in words.
@@ -104,8 +93,7 @@ void pack_k(const uint8_t* const (&rows)[kRowGroup], uint64_t blocks, uint8_t* o
       for (int j = 0; j < 8; ++j, sub += kLayout.sub_bytes()) {
         kernels::scale_min_k(block + 4, j, sub + r, sub + 16 + r);
         if constexpr (kHigh) {
-          store_word(high_word_of_bits(bits_of_bytes(block + 16, j)),
-                     sub + kLayout.high_offset() + 4 * r);
+          store_word(high_word_of_bytes(block + 16, j), sub + kLayout.high_offset() + 4 * r);
         }
         store_nibbles_k(block + (kHigh ? 48 : 16), j, sub + kLayout.codes_offset() + 4 * r);
       }
@@ -124,10 +112,11 @@ void pack_q6_k(const uint8_t* const (&rows)[kRowGroup], uint64_t blocks, uint8_t
       for (int j = 0; j < 8; ++j, sub += kLayout.sub_bytes()) {
         sub[r] = block[192 + 2 * j];
         sub[16 + r] = block[192 + 2 * j + 1];
-        uint32_t high[2];
-        high_words_of_pairs(block + 128 + 32 * (j / 4), 2 * (j % 4), high);
-        store_word(high[0], sub + kLayout.high_offset() + 4 * r);
-        store_word(high[1], sub + kLayout.high_offset() + 64 + 4 * r);
+        for (int half = 0; half < 2; ++half) {
+          const uint8_t* pairs = block + 128 + 32 * (j / 4) + 16 * half;
+          store_word(high_word_of_pairs(pairs, 2 * (j % 4)),
+                     sub + kLayout.high_offset() + 64 * half + 4 * r);
+        }
         // Quarter j % 4 of a half: 32 low-nibble bytes shared by quarters j and j + 2.
         const uint8_t* from = block + 64 * (j / 4) + 32 * (j & 1);
         const int shift = 4 * (j % 4 / 2);

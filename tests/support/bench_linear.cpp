@@ -1,6 +1,8 @@
-// Measures the products of the CPU pack: bytes of weights a second for one row, with the same memory
-// read plainly beside it, and multiply-adds a second for more rows. Not a test; prints a table.
-//   bench_linear [--threads N] [--format NAME] [--rows M]... [--ms TIME] [--huge]
+// Measures the products of the CPU pack: bytes of weights a second for one row, with the same
+// memory read plainly beside it, and multiply-adds a second for more rows. Not a test; prints a
+// table.
+//   bench_linear [--threads N] [--format NAME] [--rows M, 0: one row from DRAM]... [--ms TIME]
+//   [--huge]
 #include <sys/mman.h>
 
 #include <atomic>
@@ -124,15 +126,13 @@ double product_seconds(const Options& options, const CpuPack& pack, Team& team, 
   params.k = test.k;
   const auto kernel = pack.kernel(std::string("linear_") + test.name);
   const uint32_t tasks = kernels::linear_tasks(test.n);
-  std::vector<Aligned> scratch;
-  for (uint32_t t = 0; t < options.threads; ++t) scratch.emplace_back(kernels::kLinearScratchBytes);
   std::atomic<uint32_t> next{0};
   return best_seconds(options, [&] {
     next.store(0);
-    team.run([&](uint32_t thread) {
+    team.run([&](uint32_t) {
       const uint32_t chunk = std::max(1u, tasks / (options.threads * 8));
       for (uint32_t at; (at = next.fetch_add(chunk)) < tasks;) {
-        kernel(&params, at, std::min(tasks, at + chunk), scratch[thread].data());
+        kernel(&params, at, std::min(tasks, at + chunk), nullptr);
       }
     });
   });
@@ -152,19 +152,19 @@ void measure(const Options& options) {
   std::printf("plain read of %zu MB, %u threads: %.1f GB/s\n", kBytes >> 20, options.threads,
               kBytes / read / 1e9);
   const std::vector<uint32_t> rows =
-      options.rows.empty() ? std::vector<uint32_t>{1, 2, 4, 8, 16, 64, 512} : options.rows;
+      options.rows.empty() ? std::vector<uint32_t>{0, 1, 2, 4, 8, 16, 64, 512} : options.rows;
   for (const quant_gguf::BlockFormat& format : quant_gguf::block_formats()) {
     if (!options.format.empty() && options.format != format.name) continue;
     for (const uint32_t m : rows) {
-      // One row streams all of the memory; more rows take a layer of a small model.
+      // m 0 stands for one row over all of the memory; the rest take weights that fit a cache.
       const uint32_t k = 1536;
       const auto all = static_cast<uint32_t>(kBytes / format.layout.group_bytes(k) * 16);
-      const Case test{format.name, format.layout, m == 1 ? all : 256u, k, m};
+      const Case test{format.name, format.layout, m == 0 ? all : 256u, k, std::max(m, 1u)};
       const double seconds = product_seconds(options, pack, team, test, memory);
       const double bytes = static_cast<double>(test.n) / 16 * format.layout.group_bytes(k);
-      std::printf("%-5s m %-4u n %-7u k %-5u %9.1f us  %6.1f GB/s  %7.1f GMAC/s\n", test.name, m,
-                  test.n, k, seconds * 1e6, bytes / seconds / 1e9,
-                  double{1} * test.n * k * m / seconds / 1e9);
+      std::printf("%-5s m %-4u n %-7u k %-5u %9.1f us  %6.1f GB/s  %7.1f GMAC/s\n", test.name,
+                  test.m, test.n, k, seconds * 1e6, bytes / seconds / 1e9,
+                  double{1} * test.n * k * test.m / seconds / 1e9);
     }
   }
   std::free(memory);
