@@ -15,22 +15,19 @@
 
 #include <hwy/cache_control.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <utility>
 
 #include "kernels/common/cpu_linear.h"
 #include "kernels/common/i16b32.h"
 #include "kernels/common/packed.h"
-#include "kernels/cpu/lanes-inl.h"
+#include "kernels/cpu/linear_walk-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 ATLAS_VNNI_BEGIN
 namespace atlas::kernels::cpu::HWY_NAMESPACE {
 
 constexpr uint32_t kWords = 8;  // of four codes in a block
-/// Rows of a full tile: integer sums and float accumulators fill the registers.
-constexpr uint32_t kTileRows = kLanes == 16 ? 8 : 4;
 
 /// Weights of kLanes outputs in the resident layout.
 template <PackedLayout kLayout>
@@ -38,7 +35,6 @@ class PackedWeights {
  public:
   static constexpr bool kMin = kLayout.has_min();
   static constexpr bool kHalves = kLayout.scales == PackedScales::kByteHalves;
-  static constexpr uint32_t kSubs = kLayout.subs();
   static constexpr int32_t kZero = kLayout.zero;
 
   PackedWeights(const uint8_t* group, uint32_t lane) : group_(group), lane_(lane) {}
@@ -196,72 +192,37 @@ HWY_INLINE void add_block(const typename Weights::Block& block, const uint8_t* x
   }
 }
 
-/// Where a tile's outputs go: rows of y at the first of kLanes outputs, `count` of which exist.
-struct Outputs {
-  float* y;
-  size_t stride;
-  uint32_t count;
-  bool add;
-};
-
-template <class Weights, uint32_t kRows>
-void product_tile(const Weights& weights, uint32_t blocks, const uint8_t* x, size_t x_stride,
-                  const Outputs& out, uint32_t row) {
-  VF sums[kRows];
-  unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA { sums[r] = hn::Zero(F32()); });
-  x += row * x_stride;
-  for (uint32_t u = 0; u < blocks / Weights::kSubs; ++u) {
-    const typename Weights::Unit unit = weights.load_unit(u);
-    for (uint32_t b = 0; b < Weights::kSubs; ++b, x += sizeof(I16B32Block)) {
-      add_block<Weights, kRows>(weights.load(unit, b), x, x_stride, sums);
-    }
-  }
-  unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA {
-    store_outputs(sums[r], out.y + (row + r) * out.stride, out.count, out.add);
-  });
-}
-
-/// All rows in tiles: each tile walks k once, weights come from the nearest cache after the first.
-template <class Weights>
-void product_rows(const Weights& weights, uint32_t blocks, const uint8_t* x, size_t x_stride,
-                  const Outputs& out, uint32_t rows) {
-  uint32_t row = 0;
-  for (; row + kTileRows <= rows; row += kTileRows) {
-    product_tile<Weights, kTileRows>(weights, blocks, x, x_stride, out, row);
-  }
-  if (kTileRows > 4 && row + 4 <= rows) {
-    product_tile<Weights, 4>(weights, blocks, x, x_stride, out, row);
-    row += 4;
-  }
-  if (row + 2 <= rows) {
-    product_tile<Weights, 2>(weights, blocks, x, x_stride, out, row);
-    row += 2;
-  }
-  if (row < rows) product_tile<Weights, 1>(weights, blocks, x, x_stride, out, row);
-}
-
-/// Tasks [begin, end) of a product: each walks all rows for its row groups of W.
+/// kLanes outputs of a product: what linear_walk-inl.h runs over rows.
 template <PackedLayout kLayout>
-void linear(const LinearParams& params, uint32_t begin, uint32_t end) {
-  const uint32_t rows = *params.row_count;
-  const uint32_t groups = (params.n + kRowGroup - 1) / kRowGroup;
-  const uint32_t per_task = linear_groups_per_task(params.n);
-  const uint32_t blocks = params.k / kI16B32Elements;
-  const auto* x = static_cast<const uint8_t*>(params.x);
-  const uint32_t last = std::min<uint64_t>(groups, uint64_t{end} * per_task);
-  for (uint32_t group = begin * per_task; group < last; ++group) {
-    const uint8_t* weight =
-        static_cast<const uint8_t*>(params.weight) + group * kLayout.group_bytes(params.k);
-    for (uint32_t lane = 0; lane < kRowGroup; lane += kLanes) {
-      const uint32_t first = group * kRowGroup + lane;
-      if (first >= params.n) break;
-      const PackedWeights<kLayout> packed(weight, lane);
-      const Outputs out{params.y + first, params.y_stride, params.n - first,
-                        params.epilogue == ATLAS_EPILOGUE_ADD};
-      product_rows(packed, blocks, x, params.x_row_bytes, out, rows);
+class BlockProduct {
+ public:
+  BlockProduct(const LinearParams& params, const uint8_t* group, uint32_t lane)
+      : weights_(group, lane),
+        x_(static_cast<const uint8_t*>(params.x)),
+        x_stride_(params.x_row_bytes),
+        units_(params.k / kLayout.block()) {}
+
+  static constexpr uint64_t group_bytes(uint64_t k) { return kLayout.group_bytes(k); }
+
+  template <uint32_t kRows>
+  HWY_INLINE void tile(uint32_t row, VF (&sums)[kRows]) const {
+    using Weights = PackedWeights<kLayout>;
+    unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA { sums[r] = hn::Zero(F32()); });
+    const uint8_t* x = x_ + row * x_stride_;
+    for (uint32_t u = 0; u < units_; ++u) {
+      const typename Weights::Unit unit = weights_.load_unit(u);
+      for (uint32_t b = 0; b < kLayout.subs(); ++b, x += sizeof(I16B32Block)) {
+        add_block<Weights, kRows>(weights_.load(unit, b), x, x_stride_, sums);
+      }
     }
   }
-}
+
+ private:
+  PackedWeights<kLayout> weights_;
+  const uint8_t* x_;
+  size_t x_stride_;
+  uint32_t units_;
+};
 
 }  // namespace atlas::kernels::cpu::HWY_NAMESPACE
 ATLAS_VNNI_END

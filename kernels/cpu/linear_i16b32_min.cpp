@@ -13,19 +13,19 @@ ATLAS_VNNI_BEGIN
 namespace atlas::kernels::cpu::HWY_NAMESPACE {
 
 void linear_q4_1(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<kPackedQ4_1>(params, begin, end);
+  linear<BlockProduct<kPackedQ4_1>>(params, begin, end);
 }
 
 void linear_q5_1(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<kPackedQ5_1>(params, begin, end);
+  linear<BlockProduct<kPackedQ5_1>>(params, begin, end);
 }
 
 void linear_q4_k(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<kPackedQ4_K>(params, begin, end);
+  linear<BlockProduct<kPackedQ4_K>>(params, begin, end);
 }
 
 void linear_q5_k(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<kPackedQ5_K>(params, begin, end);
+  linear<BlockProduct<kPackedQ5_K>>(params, begin, end);
 }
 
 }  // namespace atlas::kernels::cpu::HWY_NAMESPACE

@@ -13,19 +13,19 @@ ATLAS_VNNI_BEGIN
 namespace atlas::kernels::cpu::HWY_NAMESPACE {
 
 void linear_q4_0(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<kPackedQ4_0>(params, begin, end);
+  linear<BlockProduct<kPackedQ4_0>>(params, begin, end);
 }
 
 void linear_q5_0(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<kPackedQ5_0>(params, begin, end);
+  linear<BlockProduct<kPackedQ5_0>>(params, begin, end);
 }
 
 void linear_q8_0(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<kPackedQ8_0>(params, begin, end);
+  linear<BlockProduct<kPackedQ8_0>>(params, begin, end);
 }
 
 void linear_q6_k(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<kPackedQ6_K>(params, begin, end);
+  linear<BlockProduct<kPackedQ6_K>>(params, begin, end);
 }
 
 }  // namespace atlas::kernels::cpu::HWY_NAMESPACE
