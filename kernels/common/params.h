@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace atlas::kernels {
 
@@ -17,14 +18,21 @@ constexpr uint64_t declaration_digest(const char* text) {
   return hash;
 }
 
+/// One digest of several, in their order.
+constexpr uint64_t combined_digest(std::initializer_list<uint64_t> digests) {
+  uint64_t hash = 0xcbf29ce484222325ull;
+  for (const uint64_t digest : digests) hash = (hash ^ digest) * 0x100000001b3ull;
+  return hash;
+}
+
 }  // namespace atlas::kernels
 
-/// `ATLAS_PARAMS(Name, members...)` declares `struct Name` and `kNameDigest`. Members are written as
-/// in any struct; comments do not count (the preprocessor drops them), everything else does.
+/// `ATLAS_PARAMS(Name, members...)` declares `struct Name` and `kNameDigest`. Members are written
+/// as in any struct; comments do not count (the preprocessor drops them), everything else does.
 /// Members are pointers, 4-byte and 8-byte numbers, in an order without padding.
-#define ATLAS_PARAMS(Name, ...)                                              \
-  struct Name {                                                              \
-    __VA_ARGS__                                                              \
-  };                                                                         \
-  inline constexpr uint64_t k##Name##Digest =                                \
+#define ATLAS_PARAMS(Name, ...)               \
+  struct Name {                               \
+    __VA_ARGS__                               \
+  };                                          \
+  inline constexpr uint64_t k##Name##Digest = \
       ::atlas::kernels::declaration_digest(#Name "{" #__VA_ARGS__ "}") ^ sizeof(Name)
