@@ -24,10 +24,11 @@ inline constexpr float kI16B32Smallest = 0x1p-100f;
 /// of a 32-bit word of weights, taken apart by shifts, then meet neighbours.
 struct I16B32Block {
   float scale;
-  float sum;  // scale * float(sum of the codes)
+  float sum;             // scale * float(sum of the codes)
+  int32_t half_sums[2];  // sums of the codes of elements 0..15 and 16..31
   int16_t code[kI16B32Elements];
 };
-static_assert(sizeof(I16B32Block) == 72);
+static_assert(sizeof(I16B32Block) == 80);
 
 /// Where element `i` of a block stands in `code`.
 constexpr uint32_t i16b32_position(uint32_t i) {
@@ -56,14 +57,13 @@ inline void encode_i16b32_block(const float* x, I16B32Block* block) {
   }
   if (largest < kI16B32Smallest) return;
   const float inverse = static_cast<float>(kI16B32Largest) / largest;
-  int32_t sum = 0;
   for (uint32_t i = 0; i < kI16B32Elements; ++i) {
     const auto code = static_cast<int32_t>(std::nearbyint(x[i] * inverse));
     block->code[i16b32_position(i)] = static_cast<int16_t>(code);
-    sum += code;
+    block->half_sums[i / 16] += code;
   }
   block->scale = largest / static_cast<float>(kI16B32Largest);
-  block->sum = block->scale * static_cast<float>(sum);
+  block->sum = block->scale * static_cast<float>(block->half_sums[0] + block->half_sums[1]);
 }
 
 }  // namespace atlas::kernels

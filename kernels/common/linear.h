@@ -9,18 +9,6 @@ namespace atlas::kernels {
 /// Rows of W that a CPU layout interleaves, so that a vector's lanes are outputs.
 inline constexpr uint32_t kRowGroup = 16;
 
-/// Row groups of one task of a product: single groups until there are 64 tasks, at most 8.
-constexpr uint32_t linear_groups_per_task(uint32_t n) {
-  const uint32_t wanted = (n / kRowGroup) / 64;
-  return wanted < 1 ? 1 : (wanted > 8 ? 8 : wanted);
-}
-
-/// Tasks of a product with `n` outputs: what a record's grid says and a kernel walks.
-constexpr uint32_t linear_tasks(uint32_t n) {
-  const uint32_t outputs = linear_groups_per_task(n) * kRowGroup;
-  return n / outputs + (n % outputs != 0 ? 1 : 0);
-}
-
 ATLAS_PARAMS(LinearParams,
   const void* x;  // [m] rows of x_row_bytes
   const void* weight;

@@ -53,14 +53,17 @@ HWY_INLINE void encode_block(const float* x, I16B32Block* block) {
   alignas(16) static constexpr uint8_t kOrder[16] = {0, 1, 4,  5,  2,  3,  6,  7,
                                                      8, 9, 12, 13, 10, 11, 14, 15};
   const auto order = hn::BitCast(dh, hn::LoadDup128(hn::Repartition<uint8_t, I16>(), kOrder));
-  auto sum = hn::Zero(di);
+  decltype(hn::Zero(di)) sums[2] = {hn::Zero(di), hn::Zero(di)};
   for (size_t i = 0; i < kI16B32Elements; i += kLanes) {
     const auto code = hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), inverse));
-    sum = hn::Add(sum, code);
+    sums[i / 16] = hn::Add(sums[i / 16], code);
     hn::StoreU(hn::TableLookupBytes(hn::DemoteTo(dh, code), order), dh, block->code + i);
   }
   block->scale = scale;
-  block->sum = scale * static_cast<float>(hn::GetLane(hn::SumOfLanes(di, sum)));
+  for (int half = 0; half < 2; ++half) {
+    block->half_sums[half] = hn::GetLane(hn::SumOfLanes(di, sums[half]));
+  }
+  block->sum = scale * static_cast<float>(block->half_sums[0] + block->half_sums[1]);
 }
 
 #endif  // HWY_SCALAR

@@ -15,19 +15,20 @@ using Kernel = void (*)(const void* params, uint32_t begin, uint32_t end, std::b
 
 }  // namespace atlas::kernels::cpu
 
-/// Defines kernel `name` over `Params`: the symbols `atlas_kernel_<name>` and, read from the file by
-/// the audit, `atlas_params_<name>` with the digest of its parameter struct. The body that follows
-/// sees `params`, `begin`, `end` and `scratch`. Use inside namespace atlas::kernels or below.
-#define ATLAS_CPU_KERNEL(name, Params)                                                           \
-  static void name##_body(const Params& params, uint32_t begin, uint32_t end,                    \
-                          std::byte* scratch);                                                   \
-  extern "C" {                                                                                   \
-  extern __attribute__((visibility("default"))) const uint64_t atlas_params_##name;              \
-  __attribute__((used)) const uint64_t atlas_params_##name = k##Params##Digest;                  \
-  __attribute__((visibility("default"), used)) void atlas_kernel_##name(                         \
-      const void* raw, uint32_t first, uint32_t last, std::byte* memory) {                       \
-    name##_body(*static_cast<const Params*>(raw), first, last, memory);                          \
-  }                                                                                              \
-  }                                                                                              \
-  static void name##_body([[maybe_unused]] const Params& params, [[maybe_unused]] uint32_t begin, \
+/// Defines kernel `name` over `Params`: the symbols `atlas_kernel_<name>` and, read from the file
+/// by the audit, `atlas_params_<name>` with the digest of its parameter struct. The body that
+/// follows sees `params`, `begin`, `end` and `scratch`. Use inside namespace atlas::kernels or
+/// below.
+#define ATLAS_CPU_KERNEL(name, Params)                                                             \
+  static void name##_body(const Params& params, uint32_t begin, uint32_t end, std::byte* scratch); \
+  extern "C" {                                                                                     \
+  extern __attribute__((visibility("default"))) const uint64_t atlas_params_##name;                \
+  __attribute__((used)) const uint64_t atlas_params_##name = k##Params##Digest;                    \
+  __attribute__((visibility("default"),                                                            \
+                 used)) void atlas_kernel_##name(const void* raw, uint32_t first, uint32_t last,   \
+                                                 std::byte* memory) {                              \
+    name##_body(*static_cast<const Params*>(raw), first, last, memory);                            \
+  }                                                                                                \
+  }                                                                                                \
+  static void name##_body([[maybe_unused]] const Params& params, [[maybe_unused]] uint32_t begin,  \
                           [[maybe_unused]] uint32_t end, [[maybe_unused]] std::byte* scratch)

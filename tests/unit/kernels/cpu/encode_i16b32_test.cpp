@@ -84,14 +84,16 @@ TEST_SUITE("kernels/cpu") {
       }
       I16B32Block block;
       kernels::encode_i16b32_block(x, &block);
-      double sum = 0;
+      int sums[2] = {0, 0};
       for (uint32_t i = 0; i < 32; ++i) {
         const int code = block.code[kernels::i16b32_position(i)];
-        sum += code;
+        sums[i / 16] += code;
         CHECK(std::abs(code) <= 32767);
         CHECK(std::fabs(double{block.scale} * code - x[i]) <= double{largest} / 65534 * 1.01);
       }
-      CHECK(block.sum == doctest::Approx(sum * block.scale).epsilon(1e-6));
+      CHECK(block.half_sums[0] == sums[0]);
+      CHECK(block.half_sums[1] == sums[1]);
+      CHECK(block.sum == doctest::Approx(double{block.scale} * (sums[0] + sums[1])).epsilon(1e-6));
     }
   }
 

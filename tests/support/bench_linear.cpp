@@ -1,0 +1,197 @@
+// Measures the products of the CPU pack: bytes of weights a second for one row, with the same
+// memory read plainly beside it, and multiply-adds a second for more rows. Not a test; prints a
+// table.
+//   bench_linear [--threads N] [--format NAME] [--rows M, 0: one row from DRAM]... [--ms TIME]
+//   [--huge]
+#include <sys/mman.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/common/cpu_linear.h"
+#include "kernels/common/i16b32.h"
+#include "plugins/quant_gguf/pack.h"
+#include "tests/support/cpu_pack.h"
+
+namespace atlas::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  uint32_t threads = 2;
+  std::string format;
+  std::vector<uint32_t> rows;
+  double ms = 300;
+  bool huge = false;
+};
+
+/// Threads that wait for the next piece of work by spinning, so that starting costs nothing.
+class Team {
+ public:
+  explicit Team(uint32_t threads) {
+    for (uint32_t t = 1; t < threads; ++t) {
+      threads_.emplace_back([this, t](std::stop_token stop) {
+        uint64_t seen = 0;
+        while (!stop.stop_requested()) {
+          if (round_.load(std::memory_order_acquire) == seen) continue;
+          ++seen;
+          work_(t);
+          done_.fetch_add(1, std::memory_order_release);
+        }
+      });
+    }
+  }
+  void run(const std::function<void(uint32_t)>& work) {
+    work_ = work;
+    done_.store(0, std::memory_order_relaxed);
+    round_.fetch_add(1, std::memory_order_release);
+    work(0);
+    while (done_.load(std::memory_order_acquire) != threads_.size()) {
+    }
+  }
+
+ private:
+  std::function<void(uint32_t)> work_;
+  std::atomic<uint64_t> round_{0};
+  std::atomic<size_t> done_{0};
+  std::vector<std::jthread> threads_;
+};
+
+/// The best time of one call, in seconds, of as many as fit the time.
+double best_seconds(const Options& options, const std::function<void()>& call) {
+  double best = 1e9;
+  const auto until = Clock::now() + std::chrono::duration<double, std::milli>(options.ms);
+  do {
+    const auto begin = Clock::now();
+    call();
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
+  } while (Clock::now() < until);
+  return best;
+}
+
+uint8_t* map_bytes(size_t bytes, bool huge) {
+  const size_t rounded = (bytes + (2u << 20) - 1) & ~size_t{(2u << 20) - 1};
+  void* memory = aligned_alloc(2u << 20, rounded);
+  madvise(memory, rounded, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  std::memset(memory, 0x11, rounded);
+  return static_cast<uint8_t*>(memory);
+}
+
+void read_plainly(const uint8_t* from, size_t bytes) {
+  using Words = uint64_t __attribute__((vector_size(64), aligned(64)));
+  Words sum[4] = {};
+  for (size_t i = 0; i + 256 <= bytes; i += 256) {
+    __builtin_prefetch(from + i + 4096);
+    __builtin_prefetch(from + i + 4096 + 64);
+    __builtin_prefetch(from + i + 4096 + 128);
+    __builtin_prefetch(from + i + 4096 + 192);
+    for (int j = 0; j < 4; ++j) sum[j] |= *reinterpret_cast<const Words*>(from + i + 64 * j);
+  }
+  sum[0] |= sum[1] | sum[2] | sum[3];
+  asm volatile("" : : "m"(sum[0]));
+}
+
+struct Case {
+  const char* name;
+  kernels::PackedLayout layout;
+  uint32_t n, k, m;
+};
+
+double product_seconds(const Options& options, const CpuPack& pack, Team& team, const Case& test,
+                       const uint8_t* weights) {
+  Aligned x(kernels::i16b32_row_bytes(test.k) * test.m);
+  Aligned y(sizeof(float) * test.n * test.m);
+  std::vector<float> row(test.k);
+  for (uint32_t i = 0; i < test.k; ++i) row[i] = static_cast<float>(i % 17) - 8.0f;
+  for (size_t b = 0; b < x.size() / sizeof(kernels::I16B32Block); ++b) {
+    kernels::encode_i16b32_block(row.data() + b % (test.k / 32) * 32,
+                                 x.as<kernels::I16B32Block>() + b);
+  }
+  kernels::LinearParams params{};
+  params.x = x.data();
+  params.weight = weights;
+  params.y = y.as<float>();
+  params.row_count = &test.m;
+  params.x_row_bytes = kernels::i16b32_row_bytes(test.k);
+  params.y_stride = test.n;
+  params.n = test.n;
+  params.k = test.k;
+  const auto kernel = pack.kernel(std::string("linear_") + test.name);
+  const uint32_t tasks = kernels::linear_tasks(test.n);
+  std::atomic<uint32_t> next{0};
+  return best_seconds(options, [&] {
+    next.store(0);
+    team.run([&](uint32_t) {
+      const uint32_t chunk = std::max(1u, tasks / (options.threads * 8));
+      for (uint32_t at; (at = next.fetch_add(chunk)) < tasks;) {
+        kernel(&params, at, std::min(tasks, at + chunk), nullptr);
+      }
+    });
+  });
+}
+
+void measure(const Options& options) {
+  const CpuPack pack;
+  Team team(options.threads);
+  constexpr size_t kBytes = 128u << 20;
+  uint8_t* memory = map_bytes(kBytes, options.huge);
+  const double read = best_seconds(options, [&] {
+    team.run([&](uint32_t thread) {
+      const size_t part = kBytes / options.threads;
+      read_plainly(memory + thread * part, part);
+    });
+  });
+  std::printf("plain read of %zu MB, %u threads: %.1f GB/s\n", kBytes >> 20, options.threads,
+              kBytes / read / 1e9);
+  const std::vector<uint32_t> rows =
+      options.rows.empty() ? std::vector<uint32_t>{0, 1, 2, 4, 8, 16, 64, 512} : options.rows;
+  for (const quant_gguf::BlockFormat& format : quant_gguf::block_formats()) {
+    if (!options.format.empty() && options.format != format.name) continue;
+    for (const uint32_t m : rows) {
+      // m 0 stands for one row over all of the memory; the rest take weights that fit a cache.
+      const uint32_t k = 1536;
+      const auto all = static_cast<uint32_t>(kBytes / format.layout.group_bytes(k) * 16);
+      const Case test{format.name, format.layout, m == 0 ? all : 256u, k, std::max(m, 1u)};
+      const double seconds = product_seconds(options, pack, team, test, memory);
+      const double bytes = static_cast<double>(test.n) / 16 * format.layout.group_bytes(k);
+      std::printf("%-5s m %-4u n %-7u k %-5u %9.1f us  %6.1f GB/s  %7.1f GMAC/s\n", test.name,
+                  test.m, test.n, k, seconds * 1e6, bytes / seconds / 1e9,
+                  double{1} * test.n * k * test.m / seconds / 1e9);
+    }
+  }
+  std::free(memory);
+}
+
+Options parse(int count, char** arguments) {
+  Options options;
+  for (int i = 1; i < count; ++i) {
+    const std::string key = arguments[i];
+    const char* value = i + 1 < count ? arguments[i + 1] : "";
+    if (key == "--huge") {
+      options.huge = true;
+      continue;
+    }
+    if (key == "--threads") options.threads = static_cast<uint32_t>(std::atoi(value));
+    if (key == "--format") options.format = value;
+    if (key == "--rows") options.rows.push_back(static_cast<uint32_t>(std::atoi(value)));
+    if (key == "--ms") options.ms = std::atof(value);
+    ++i;
+  }
+  return options;
+}
+
+}  // namespace
+}  // namespace atlas::test
+
+int main(int count, char** arguments) {
+  atlas::test::measure(atlas::test::parse(count, arguments));
+  return 0;
+}
