@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/common/i16b32.h"
 #include "kernels/common/linear.h"
 #include "plugins/abi/atlas_plugin.h"  // ATLAS_EPILOGUE_*
 
@@ -23,5 +24,19 @@ constexpr uint32_t linear_tasks(uint32_t n) {
 
 /// How far ahead of the walk weights are asked for. A hardware prefetcher stops at pages of 4 KiB.
 inline constexpr uint32_t kPrefetchBytes = 4096;
+
+/// What plugins/sdk/packed_linear.h wants to know of the CPU pack, but for the formats.
+struct CpuLinearTraits {
+  using Linear = LinearParams;
+  using Encode = EncodeParams;
+  using Gather = GatherParams;
+  static constexpr uint64_t kLinearDigest = kLinearParamsDigest;
+  static constexpr uint64_t kEncodeDigest = kEncodeParamsDigest;
+  static constexpr uint64_t kGatherDigest = kGatherParamsDigest;
+  static constexpr uint32_t kRowGroup = kernels::kRowGroup;
+  static constexpr const char* kPlatform = "cpu";
+  static uint32_t linear_tasks(uint32_t n) { return kernels::linear_tasks(n); }
+  static uint64_t encoded_row_bytes(uint64_t k) { return i16b32_row_bytes(k); }
+};
 
 }  // namespace atlas::kernels

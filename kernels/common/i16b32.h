@@ -15,6 +15,7 @@
 namespace atlas::kernels {
 
 inline constexpr char kI16B32Name[] = "i16b32";
+inline constexpr char kEncodeI16B32[] = "encode_i16b32";  // the kernel
 inline constexpr uint32_t kI16B32Elements = 32;
 inline constexpr int32_t kI16B32Largest = 32767;
 /// Blocks whose largest magnitude is below this (2^-100) are encoded as zeros.

@@ -46,8 +46,7 @@ ATLAS_HOST_DEVICE inline float decode_float(FloatLayout layout, const uint8_t* g
 }
 
 /// Rows of a checkpoint (a null row reads as zeros) into one group.
-inline void pack_floats(FloatLayout layout, const uint8_t* const (&rows)[kRowGroup], uint64_t k,
-                        uint8_t* out) {
+inline void pack_floats(FloatLayout layout, const uint8_t* const* rows, uint64_t k, uint8_t* out) {
   const uint64_t bytes = float_bytes(layout);
   if (rows[kRowGroup - 1] == nullptr || layout == FloatLayout::kBF16) {
     std::memset(out, 0, float_group_bytes(layout, k));

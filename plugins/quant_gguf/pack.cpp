@@ -1,7 +1,6 @@
 // Packs GGUF blocks: words of four codes move as they are, from rows to lanes (see packed.h).
 #include "plugins/quant_gguf/pack.h"
 
-#include <array>
 #include <cstring>
 
 namespace atlas::quant_gguf {
@@ -46,7 +45,7 @@ uint32_t high_word_of_pairs(const uint8_t* bytes, int shift) {
 
 /// Blocks of 32 elements: scales, then high bits and codes that are already in words.
 template <const PackedLayout& kLayout>
-void pack_small(const uint8_t* const (&rows)[kRowGroup], uint64_t blocks, uint8_t* out) {
+void pack_small(const uint8_t* const* rows, uint64_t blocks, uint8_t* out) {
   constexpr bool kMin = kLayout.scales == PackedScales::kF16Min;
   constexpr uint32_t kHighAt = kMin ? 4 : 2;
   constexpr uint32_t kCodesAt = kHighAt + 4 * kLayout.high_words();
@@ -80,7 +79,7 @@ void store_nibbles_k(const uint8_t* codes, int j, uint8_t* to) {
 }
 
 template <const PackedLayout& kLayout>
-void pack_k(const uint8_t* const (&rows)[kRowGroup], uint64_t blocks, uint8_t* out) {
+void pack_large(const uint8_t* const* rows, uint64_t blocks, uint8_t* out) {
   constexpr bool kHigh = kLayout.high_words() != 0;
   constexpr uint32_t kBlockBytes = kHigh ? 176 : 144;
   for (uint64_t b = 0; b < blocks; ++b, out += kLayout.unit_bytes()) {
@@ -101,7 +100,7 @@ void pack_k(const uint8_t* const (&rows)[kRowGroup], uint64_t blocks, uint8_t* o
   }
 }
 
-void pack_q6_k(const uint8_t* const (&rows)[kRowGroup], uint64_t blocks, uint8_t* out) {
+void pack_six(const uint8_t* const* rows, uint64_t blocks, uint8_t* out) {
   constexpr PackedLayout kLayout = kernels::kPackedQ6_K;
   for (uint64_t b = 0; b < blocks; ++b, out += kLayout.unit_bytes()) {
     for (uint32_t r = 0; r < kRowGroup; ++r) {
@@ -131,32 +130,39 @@ void pack_q6_k(const uint8_t* const (&rows)[kRowGroup], uint64_t blocks, uint8_t
 }
 
 /// Rows that do not exist are zeros; the others overwrite all of their bytes.
-template <PackGroup kPack, const PackedLayout& kLayout>
-void with_zero_rows(const uint8_t* const (&rows)[kRowGroup], uint64_t blocks, uint8_t* out) {
-  if (rows[kRowGroup - 1] == nullptr) std::memset(out, 0, blocks * kLayout.unit_bytes());
-  kPack(rows, blocks, out);
+template <auto kPack, const PackedLayout& kLayout>
+void pack_group(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+  if (rows[kRowGroup - 1] == nullptr) std::memset(out, 0, kLayout.group_bytes(k));
+  kPack(rows, k / kLayout.block(), out);
 }
-
-template <PackGroup kPack, const PackedLayout& kLayout>
-constexpr BlockFormat format(const char* name, AtlasDType dtype, uint32_t block_bytes,
-                             void (*decode)(const uint8_t*, float*)) {
-  return {name, dtype, block_bytes, kLayout, with_zero_rows<kPack, kLayout>, decode};
-}
-
-using namespace kernels;  // the layouts' and decoders' names, in the table below only
-constexpr std::array kFormats = {
-    format<pack_small<kPackedQ4_0>, kPackedQ4_0>("q4_0", ATLAS_Q4_0, 18, decode_q4_0),
-    format<pack_small<kPackedQ4_1>, kPackedQ4_1>("q4_1", ATLAS_Q4_1, 20, decode_q4_1),
-    format<pack_small<kPackedQ5_0>, kPackedQ5_0>("q5_0", ATLAS_Q5_0, 22, decode_q5_0),
-    format<pack_small<kPackedQ5_1>, kPackedQ5_1>("q5_1", ATLAS_Q5_1, 24, decode_q5_1),
-    format<pack_small<kPackedQ8_0>, kPackedQ8_0>("q8_0", ATLAS_Q8_0, 34, decode_q8_0),
-    format<pack_k<kPackedQ4_K>, kPackedQ4_K>("q4_k", ATLAS_Q4_K, 144, decode_q4_k),
-    format<pack_k<kPackedQ5_K>, kPackedQ5_K>("q5_k", ATLAS_Q5_K, 176, decode_q5_k),
-    format<pack_q6_k, kPackedQ6_K>("q6_k", ATLAS_Q6_K, 210, decode_q6_k),
-};
 
 }  // namespace
 
-std::span<const BlockFormat> block_formats() { return kFormats; }
+using namespace kernels;  // the layouts' names
+
+void pack_q4_0(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+  pack_group<pack_small<kPackedQ4_0>, kPackedQ4_0>(rows, k, out);
+}
+void pack_q4_1(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+  pack_group<pack_small<kPackedQ4_1>, kPackedQ4_1>(rows, k, out);
+}
+void pack_q5_0(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+  pack_group<pack_small<kPackedQ5_0>, kPackedQ5_0>(rows, k, out);
+}
+void pack_q5_1(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+  pack_group<pack_small<kPackedQ5_1>, kPackedQ5_1>(rows, k, out);
+}
+void pack_q8_0(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+  pack_group<pack_small<kPackedQ8_0>, kPackedQ8_0>(rows, k, out);
+}
+void pack_q4_k(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+  pack_group<pack_large<kPackedQ4_K>, kPackedQ4_K>(rows, k, out);
+}
+void pack_q5_k(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+  pack_group<pack_large<kPackedQ5_K>, kPackedQ5_K>(rows, k, out);
+}
+void pack_q6_k(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+  pack_group<pack_six, kPackedQ6_K>(rows, k, out);
+}
 
 }  // namespace atlas::quant_gguf

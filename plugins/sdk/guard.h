@@ -53,6 +53,15 @@ AtlasCode guarded(AtlasError* error, Body&& body) noexcept {
   }
 }
 
+/// What an entry function does: hands `plugin` to a host of the same major version.
+inline const AtlasPlugin* enter(const AtlasPlugin& plugin, const AtlasHost* host,
+                                AtlasError* error) noexcept {
+  if (host != nullptr && host->abi_major == ATLAS_ABI_MAJOR) return &plugin;
+  fail(error, ATLAS_FAILED_PRECONDITION,
+       "the plugin is built for another ABI version than the host's");
+  return nullptr;
+}
+
 template <size_t N>
 void copy_text(char (&array)[N], std::string_view text) noexcept {
   const size_t length = std::min(text.size(), N - 1);

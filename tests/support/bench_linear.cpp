@@ -153,7 +153,7 @@ void measure(const Options& options) {
               kBytes / read / 1e9);
   const std::vector<uint32_t> rows =
       options.rows.empty() ? std::vector<uint32_t>{0, 1, 2, 4, 8, 16, 64, 512} : options.rows;
-  for (const quant_gguf::BlockFormat& format : quant_gguf::block_formats()) {
+  for (const quant_gguf::BlockFormat& format : quant_gguf::kBlockFormats) {
     if (!options.format.empty() && options.format != format.name) continue;
     for (const uint32_t m : rows) {
       // m 0 stands for one row over all of the memory; the rest take weights that fit a cache.

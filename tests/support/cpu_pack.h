@@ -72,6 +72,10 @@ class CpuPack {
   template <typename Params>
   void run(const std::string& name, const Params& params, uint32_t tasks, Split split = {},
            size_t scratch_bytes = 0) const {
+    run_raw(name, &params, tasks, split, scratch_bytes);
+  }
+  void run_raw(const std::string& name, const void* params, uint32_t tasks, Split split = {},
+               size_t scratch_bytes = 0) const {
     const kernels::cpu::Kernel function = kernel(name);
     const uint32_t threads = std::max(1u, split.threads);
     const uint32_t chunk =
@@ -81,7 +85,7 @@ class CpuPack {
       std::fill_n(scratch.data(), scratch_bytes, std::byte{0xff});
       for (uint64_t begin = uint64_t{thread} * chunk; begin < tasks;
            begin += uint64_t{threads} * chunk) {
-        function(&params, static_cast<uint32_t>(begin),
+        function(params, static_cast<uint32_t>(begin),
                  static_cast<uint32_t>(std::min<uint64_t>(tasks, begin + chunk)), scratch.data());
       }
     };

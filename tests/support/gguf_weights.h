@@ -15,7 +15,7 @@
 namespace atlas::test {
 
 inline const quant_gguf::BlockFormat& block_format(std::string_view name) {
-  for (const quant_gguf::BlockFormat& format : quant_gguf::block_formats()) {
+  for (const quant_gguf::BlockFormat& format : quant_gguf::kBlockFormats) {
     if (name == format.name) return format;
   }
   throw std::runtime_error("no block format of that name");
@@ -54,8 +54,7 @@ struct GgufWeights {
         const size_t index = g * kernels::kRowGroup + r;
         if (index < n) rows[r] = row(static_cast<uint32_t>(index));
       }
-      format.pack(rows, k / format.layout.block(),
-                  packed.as<uint8_t>() + g * format.layout.group_bytes(k));
+      format.pack(rows, k, packed.as<uint8_t>() + g * format.layout.group_bytes(k));
     }
   }
 

@@ -39,7 +39,7 @@ const std::vector<uint32_t> kIds = {0, 18, 5, 16, 18, 7};
 TEST_SUITE("kernels/cpu") {
   TEST_CASE("gather: block formats give the checkpoint's floats") {
     const CpuPack pack;
-    for (const quant_gguf::BlockFormat& format : quant_gguf::block_formats()) {
+    for (const quant_gguf::BlockFormat& format : quant_gguf::kBlockFormats) {
       CAPTURE(format.name);
       CHECK(pack.params_digest(std::string("gather_") + format.name) ==
             kernels::kGatherParamsDigest);

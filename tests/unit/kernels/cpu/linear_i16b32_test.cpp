@@ -127,7 +127,7 @@ TEST_SUITE("kernels/cpu") {
   TEST_CASE(
       "linear: every format and instruction set has the contract's bits, odd sizes included") {
     const CpuPack pack;
-    for (const quant_gguf::BlockFormat& format : quant_gguf::block_formats()) {
+    for (const quant_gguf::BlockFormat& format : quant_gguf::kBlockFormats) {
       CHECK(pack.params_digest(std::string("linear_") + format.name) ==
             kernels::kLinearParamsDigest);
       for (const auto& [n, blocks] : {std::pair{1u, 1u}, {37u, 3u}, {48u, 2u}}) {
@@ -151,7 +151,7 @@ TEST_SUITE("kernels/cpu") {
 
   TEST_CASE("linear: a row has the same bits alone, among many, and for any split of the tasks") {
     const CpuPack pack;
-    for (const quant_gguf::BlockFormat& format : quant_gguf::block_formats()) {
+    for (const quant_gguf::BlockFormat& format : quant_gguf::kBlockFormats) {
       CAPTURE(format.name);
       const uint32_t k = format.layout.large() ? 1536 : 576 + 32;
       const GgufWeights weights(format, 2100, k - k % format.layout.block());
@@ -189,7 +189,7 @@ TEST_SUITE("kernels/cpu") {
 
   TEST_CASE("linear: against float64 of the decoded weights the error is that of 16-bit codes") {
     const CpuPack pack;
-    for (const quant_gguf::BlockFormat& format : quant_gguf::block_formats()) {
+    for (const quant_gguf::BlockFormat& format : quant_gguf::kBlockFormats) {
       for (const uint32_t blocks : {1u, 18u, 48u}) {
         const uint32_t k =
             std::max(32 * blocks / format.layout.block(), 1u) * format.layout.block();
@@ -218,7 +218,7 @@ TEST_SUITE("kernels/cpu") {
 
   TEST_CASE("linear: a row that is not finite gives NaN, and leaves its neighbours alone") {
     const CpuPack pack;
-    for (const quant_gguf::BlockFormat& format : quant_gguf::block_formats()) {
+    for (const quant_gguf::BlockFormat& format : quant_gguf::kBlockFormats) {
       CAPTURE(format.name);
       const GgufWeights weights(format, 18, 2 * format.layout.block());
       Input input(11, weights.k);

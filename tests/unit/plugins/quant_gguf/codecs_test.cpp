@@ -48,7 +48,7 @@ std::vector<Golden> read_golden() {
 TEST_SUITE("quant_gguf") {
   TEST_CASE("codecs: every block type decodes to the reference's floats, bit for bit") {
     const std::vector<Golden> all = read_golden();
-    REQUIRE(all.size() == quant_gguf::block_formats().size());
+    REQUIRE(all.size() == quant_gguf::kBlockFormats.size());
     for (const Golden& golden : all) {
       CAPTURE(golden.name);
       const quant_gguf::BlockFormat& format = block_format(golden.name);

@@ -11,7 +11,7 @@ namespace atlas::test {
 
 TEST_SUITE("quant_gguf") {
   TEST_CASE("pack: a packed row decodes to the floats of its blocks, in every format") {
-    for (const quant_gguf::BlockFormat& format : quant_gguf::block_formats()) {
+    for (const quant_gguf::BlockFormat& format : quant_gguf::kBlockFormats) {
       CAPTURE(format.name);
       const GgufWeights weights(format, 19, 3 * format.layout.block());
       for (uint32_t i = 0; i < weights.n; ++i) {
@@ -33,7 +33,7 @@ TEST_SUITE("quant_gguf") {
   }
 
   TEST_CASE("pack: rows past the last read as zeros, whatever the memory held before") {
-    for (const quant_gguf::BlockFormat& format : quant_gguf::block_formats()) {
+    for (const quant_gguf::BlockFormat& format : quant_gguf::kBlockFormats) {
       CAPTURE(format.name);
       GgufWeights weights(format, 19, format.layout.block());
       std::fill_n(weights.packed.data(), weights.packed.size(), std::byte{0xee});
@@ -53,7 +53,7 @@ TEST_SUITE("quant_gguf") {
 
   TEST_CASE(
       "pack: the layout costs what its checkpoint costs, and a byte a scale for Q4_K and Q5_K") {
-    for (const quant_gguf::BlockFormat& format : quant_gguf::block_formats()) {
+    for (const quant_gguf::BlockFormat& format : quant_gguf::kBlockFormats) {
       CAPTURE(format.name);
       const bool byte_scales = format.layout.scales == kernels::PackedScales::kByteMin;
       CHECK(format.layout.unit_bytes() == 16 * (format.block_bytes + (byte_scales ? 4 : 0)));

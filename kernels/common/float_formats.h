@@ -1,0 +1,29 @@
+// The formats "f32", "f16" and "bf16" as a plugin's table has them; two plugins offer them.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/common/packed_float.h"
+
+namespace atlas::kernels {
+
+template <FloatLayout kLayout>
+uint64_t float_group_bytes_of(uint64_t k) {
+  return float_group_bytes(kLayout, k);
+}
+template <FloatLayout kLayout>
+void pack_floats_of(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+  pack_floats(kLayout, rows, k, out);
+}
+
+/// One line of the table; `Format` is plugins/sdk/packed_linear.h's PackedFormat.
+#define ATLAS_FLOAT_FORMAT(Format, name, NAME)                                            \
+  Format {                                                                                \
+#name, ::atlas::kernels::kF32Contract, #name " rows16 v1", "", "linear_" #name,       \
+        "gather_" #name, nullptr, ATLAS_##NAME, 1,                                        \
+        ::atlas::kernels::float_bytes(::atlas::kernels::FloatLayout::k##NAME),            \
+        ::atlas::kernels::float_group_bytes_of < ::atlas::kernels::FloatLayout::k##NAME>, \
+        ::atlas::kernels::pack_floats_of < ::atlas::kernels::FloatLayout::k##NAME>        \
+  }
+
+}  // namespace atlas::kernels

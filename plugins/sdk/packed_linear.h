@@ -1,0 +1,372 @@
+// The whole quantization API for plugins whose formats are one matrix a module, `<module>.weight`,
+// packed in groups of rows, with one kernel for its products and one for its rows.
+//
+// A plugin brings a table of formats and the parameter structs (this folder knows no kernels):
+//   struct Traits {
+//     using Linear = LinearParams; using Encode = EncodeParams; using Gather = GatherParams;
+//     static constexpr uint64_t kLinearDigest, kEncodeDigest, kGatherDigest;
+//     static constexpr uint32_t kRowGroup;                 // at most 64
+//     static constexpr const char* kPlatform;
+//     static std::span<const PackedFormat> formats();
+//     static uint32_t linear_tasks(uint32_t n);
+//     static uint64_t encoded_row_bytes(uint64_t k);       // of every format's input encoding
+//   };
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "plugins/abi/atlas_plugin.h"
+#include "plugins/sdk/descriptor.h"
+#include "plugins/sdk/guard.h"
+#include "plugins/sdk/record.h"
+
+namespace atlas::sdk {
+
+struct PackedFormat {
+  const char* name;      // "q4_1"
+  const char* contract;  // of its products
+  const char* layout;    // equal texts, equal bytes
+  const char* encoding;  // of the products' input; "": float32 rows
+  const char* linear;    // kernels
+  const char* gather;
+  const char* encode;  // null without an encoding
+  AtlasDType dtype;
+  uint32_t block;        // elements of a row that the checkpoint stores together
+  uint32_t block_bytes;  // of a block in the checkpoint
+  /// Resident bytes of one group of rows.
+  uint64_t (*group_bytes)(uint64_t k);
+  /// Rows of the checkpoint (null: a row of zeros) into one resident group.
+  void (*pack)(const uint8_t* const* rows, uint64_t k, uint8_t* out);
+};
+
+template <class Traits>
+class PackedLinear {
+ public:
+  static constexpr AtlasQuantApi api() {
+    return {sizeof(AtlasQuantApi), 0,           claim,       pack,
+            linear_needs,          plan_linear, plan_encode, plan_gather};
+  }
+
+ private:
+  /// Rows and columns are 32-bit numbers for kernels; more than this is a damaged file.
+  static constexpr uint64_t kMaxDimension = std::numeric_limits<int32_t>::max();
+
+  [[noreturn]] static void refuse(std::string message) {
+    throw Failure(ATLAS_INVALID_ARGUMENT, std::move(message));
+  }
+
+  template <class Struct>
+  static void check_size(const Struct* given, const char* name) {
+    if (given == nullptr) refuse(std::string(name) + " is null");
+    if (given->struct_size < sizeof(Struct)) {
+      refuse(std::string(name) + " has " + std::to_string(given->struct_size) +
+             " bytes, this plugin needs " + std::to_string(sizeof(Struct)));
+    }
+  }
+
+  static void check_platform(const char* platform) {
+    if (platform == nullptr || std::string_view(platform) != Traits::kPlatform) {
+      throw Failure(ATLAS_UNIMPLEMENTED,
+                    std::string("platform '") + (platform == nullptr ? "" : platform) +
+                        "' is not served; this plugin serves '" + Traits::kPlatform + "'");
+    }
+  }
+
+  static const PackedFormat* find_dtype(AtlasDType dtype) {
+    for (const PackedFormat& format : Traits::formats()) {
+      if (format.dtype == dtype) return &format;
+    }
+    return nullptr;
+  }
+
+  static const PackedFormat& find_format(const char* name) {
+    const std::string_view wanted = name == nullptr ? "" : name;
+    std::string known;
+    for (const PackedFormat& format : Traits::formats()) {
+      if (wanted == format.name) return format;
+      known += std::string(known.empty() ? "" : ", ") + format.name;
+    }
+    throw Failure(ATLAS_UNIMPLEMENTED, "format '" + std::string(wanted) +
+                                           "' is not one of this plugin's (" + known + ")");
+  }
+
+  static const AtlasTensor* find_weight(const AtlasWeightQuery& query) {
+    if (query.module == nullptr) refuse("a weight query needs a module");
+    if (query.tensor_count != 0 && query.tensors == nullptr) refuse("the query's tensors are null");
+    const std::string wanted = std::string(query.module) + ".weight";
+    const auto* at = reinterpret_cast<const char*>(query.tensors);
+    for (uint32_t i = 0; i < query.tensor_count; ++i) {
+      const auto* tensor = reinterpret_cast<const AtlasTensor*>(at);
+      check_size(tensor, "AtlasTensor");
+      if (tensor->name != nullptr && wanted == tensor->name) return tensor;
+      at += query.tensors->struct_size;  // the caller's size, which may be a later version's
+    }
+    return nullptr;
+  }
+
+  static void check_shape(const AtlasWeightQuery& query, const AtlasTensor& weight,
+                          const PackedFormat& format) {
+    const std::string what = std::string(weight.name) + " (" + format.name + ")";
+    if (weight.rank != 2) {
+      refuse(what + " has " + std::to_string(weight.rank) + " dimensions, a matrix needs 2");
+    }
+    const uint64_t n = weight.dims[0];
+    const uint64_t k = weight.dims[1];
+    const std::string shape = std::to_string(n) + " x " + std::to_string(k);
+    if ((query.n != 0 && query.n != n) || (query.k != 0 && query.k != k)) {
+      refuse(what + " is " + shape + ", the model's configuration makes it " +
+             std::to_string(query.n) + " x " + std::to_string(query.k));
+    }
+    if (n == 0 || k == 0 || n > kMaxDimension || k > kMaxDimension) {
+      refuse(what + " is " + shape + "; rows and columns must be 1 to 2^31 - 1");
+    }
+    check_columns(what, k, format);
+    // Both factors are below 2^32 and a block has at most 2^8 bytes a column: no overflow.
+    const uint64_t bytes = n * (k / format.block * format.block_bytes);
+    if (weight.bytes != bytes) {
+      refuse(what + " of " + shape + " has " + std::to_string(weight.bytes) + " bytes, not " +
+             std::to_string(bytes));
+    }
+  }
+
+  static void check_columns(const std::string& what, uint64_t k, const PackedFormat& format) {
+    if (k % format.block != 0) {
+      refuse(what + " has " + std::to_string(k) +
+             " columns, which is no multiple of the format's " + "block of " +
+             std::to_string(format.block));
+    }
+  }
+
+  /// Sizes of a problem, before they are put into 32 bits.
+  static void check_problem(const char* what, const PackedFormat& format, uint64_t n, uint64_t k,
+                            uint32_t max_rows) {
+    const std::string name = std::string(what) + " of format " + format.name;
+    if (n == 0 || k == 0 || n > kMaxDimension || k > kMaxDimension || max_rows == 0) {
+      refuse(name + " is " + std::to_string(n) + " x " + std::to_string(k) + " with " +
+             std::to_string(max_rows) + " rows; each must be 1 to 2^31 - 1");
+    }
+    check_columns(name, k, format);
+  }
+
+  static void check_present(const AtlasBufferRef& buffer, const char* name) {
+    if (buffer.buffer == ATLAS_NO_BUFFER) refuse(std::string(name) + " is no buffer");
+  }
+
+  static uint64_t groups(uint64_t n) {
+    return n / Traits::kRowGroup + (n % Traits::kRowGroup != 0 ? 1 : 0);
+  }
+
+  static AtlasCode claim(const AtlasWeightQuery* query, AtlasWeightClaim* out, AtlasError* error) {
+    return guarded(error, [&] {
+      check_size(query, "AtlasWeightQuery");
+      if (out == nullptr) refuse("the claim is null");
+      *out = AtlasWeightClaim{};
+      out->struct_size = sizeof(*out);
+      const AtlasTensor* weight = find_weight(*query);
+      const PackedFormat* format = weight == nullptr ? nullptr : find_dtype(weight->dtype);
+      if (format == nullptr) return ATLAS_OK;
+      check_platform(query->platform);
+      check_shape(*query, *weight, *format);
+      out->claimed = 1;
+      copy_text(out->format, format->name);
+      copy_text(out->contract, format->contract);
+      copy_text(out->layout, format->layout);
+      out->n = weight->dims[0];
+      out->k = weight->dims[1];
+      out->row_group = Traits::kRowGroup;
+      out->alignment = 64;
+      out->group_bytes = format->group_bytes(out->k);
+      out->bits_per_weight = 8.0 * static_cast<double>(out->group_bytes) /
+                             (static_cast<double>(out->k) * Traits::kRowGroup);
+      return ATLAS_OK;
+    });
+  }
+
+  static AtlasCode pack(const AtlasWeightQuery* query, const AtlasWeightClaim* claimed,
+                        uint64_t begin, uint64_t end, void* out, AtlasError* error) {
+    return guarded(error, [&] {
+      check_size(query, "AtlasWeightQuery");
+      check_size(claimed, "AtlasWeightClaim");
+      const PackedFormat& format = find_format(claimed->format);
+      const AtlasTensor* weight = find_weight(*query);
+      if (weight == nullptr || weight->dtype != format.dtype || weight->data == nullptr) {
+        refuse(std::string(query->module) +
+               ".weight is not there with its data, or not in format " + format.name);
+      }
+      check_shape(*query, *weight, format);
+      const uint64_t n = weight->dims[0];
+      const uint64_t k = weight->dims[1];
+      if (claimed->n != n || claimed->k != k || begin > end || end > groups(n)) {
+        refuse("row groups " + std::to_string(begin) + " to " + std::to_string(end) + " of " +
+               weight->name + " do not fit its claim");
+      }
+      if (begin != end && out == nullptr) refuse("there is no memory to pack into");
+      const uint64_t row_bytes = k / format.block * format.block_bytes;
+      const uint64_t group_bytes = format.group_bytes(k);
+      for (uint64_t g = begin; g < end; ++g) {
+        const uint8_t* rows[Traits::kRowGroup] = {};
+        for (uint32_t r = 0; r < Traits::kRowGroup && g * Traits::kRowGroup + r < n; ++r) {
+          rows[r] =
+              static_cast<const uint8_t*>(weight->data) + (g * Traits::kRowGroup + r) * row_bytes;
+        }
+        format.pack(rows, k, static_cast<uint8_t*>(out) + (g - begin) * group_bytes);
+      }
+      return ATLAS_OK;
+    });
+  }
+
+  static AtlasCode linear_needs(const AtlasLinearProblem* problem, AtlasLinearNeeds* needs,
+                                AtlasError* error) {
+    return guarded(error, [&] {
+      check_size(problem, "AtlasLinearProblem");
+      if (needs == nullptr) refuse("the needs are null");
+      check_platform(problem->platform);
+      const PackedFormat& format = find_format(problem->format);
+      check_problem("a product", format, problem->n, problem->k, problem->max_rows);
+      *needs = AtlasLinearNeeds{};
+      needs->struct_size = sizeof(*needs);
+      needs->fused_epilogues = 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD;
+      copy_text(needs->input_encoding, format.encoding);
+      if (format.encode != nullptr) {
+        needs->encoded_row_bytes = Traits::encoded_row_bytes(problem->k);
+      }
+      return ATLAS_OK;
+    });
+  }
+
+  static AtlasCode plan_linear(const AtlasLinearProblem* problem, const AtlasRecordSink* sink,
+                               AtlasError* error) {
+    return guarded(error, [&] {
+      check_size(problem, "AtlasLinearProblem");
+      check_size(sink, "AtlasRecordSink");
+      check_platform(problem->platform);
+      const PackedFormat& format = find_format(problem->format);
+      check_problem("a product", format, problem->n, problem->k, problem->max_rows);
+      if (problem->epilogue > ATLAS_EPILOGUE_ADD) {
+        throw Failure(ATLAS_UNIMPLEMENTED, "epilogue " + std::to_string(problem->epilogue) +
+                                               " is not fused by format " + format.name);
+      }
+      check_stride("y_stride", problem->y_stride, problem->n);
+      if (format.encode == nullptr) check_stride("x_stride", problem->x_stride, problem->k);
+      check_present(problem->x, "x");
+      check_present(problem->y, "y");
+      check_present(problem->weight, "the weight");
+      check_present(problem->row_count, "the row count");
+      Launch<typename Traits::Linear> launch(format.linear, Traits::kLinearDigest);
+      launch.point(&launch.params.x, problem->x);
+      launch.point(&launch.params.weight, problem->weight);
+      launch.point(&launch.params.y, problem->y);
+      launch.point(&launch.params.row_count, problem->row_count);
+      launch.params.x_row_bytes = format.encode != nullptr ? Traits::encoded_row_bytes(problem->k)
+                                                           : problem->x_stride * sizeof(float);
+      launch.params.y_stride = problem->y_stride;
+      launch.params.n = static_cast<uint32_t>(problem->n);
+      launch.params.k = static_cast<uint32_t>(problem->k);
+      launch.params.epilogue = problem->epilogue;
+      launch.grid(Traits::linear_tasks(launch.params.n));
+      launch.bytes_read(groups(problem->n) * format.group_bytes(problem->k));
+      return launch.emit(sink, error);
+    });
+  }
+
+  static void check_stride(const char* name, uint64_t stride, uint64_t least) {
+    if (stride < least || stride > std::numeric_limits<uint64_t>::max() / 8) {
+      refuse(std::string(name) + " is " + std::to_string(stride) + ", a row has " +
+             std::to_string(least) + " elements");
+    }
+  }
+
+  static AtlasCode plan_encode(const AtlasEncodeProblem* problem, const AtlasRecordSink* sink,
+                               AtlasError* error) {
+    return guarded(error, [&] {
+      check_size(problem, "AtlasEncodeProblem");
+      check_size(sink, "AtlasRecordSink");
+      check_platform(problem->platform);
+      const std::string_view wanted = problem->encoding == nullptr ? "" : problem->encoding;
+      const PackedFormat* format = nullptr;
+      for (const PackedFormat& each : Traits::formats()) {
+        if (each.encode != nullptr && wanted == each.encoding) format = &each;
+      }
+      if (format == nullptr) {
+        throw Failure(ATLAS_UNIMPLEMENTED,
+                      "input encoding '" + std::string(wanted) + "' is not one of this plugin's");
+      }
+      // Any format with the encoding will do; the smallest block decides about k.
+      for (const PackedFormat& each : Traits::formats()) {
+        if (each.encode != nullptr && wanted == each.encoding && each.block < format->block) {
+          format = &each;
+        }
+      }
+      check_problem("an encoding", *format, 1, problem->k, problem->max_rows);
+      check_stride("x_stride", problem->x_stride, problem->k);
+      check_present(problem->x, "x");
+      check_present(problem->out, "out");
+      check_present(problem->row_count, "the row count");
+      Launch<typename Traits::Encode> launch(format->encode, Traits::kEncodeDigest);
+      launch.point(&launch.params.x, problem->x);
+      launch.point(&launch.params.out, problem->out);
+      launch.point(&launch.params.row_count, problem->row_count);
+      launch.params.x_stride = problem->x_stride;
+      launch.params.out_row_bytes = Traits::encoded_row_bytes(problem->k);
+      launch.params.k = static_cast<uint32_t>(problem->k);
+      launch.grid(problem->max_rows);
+      return launch.emit(sink, error);
+    });
+  }
+
+  static AtlasCode plan_gather(const AtlasGatherProblem* problem, const AtlasRecordSink* sink,
+                               AtlasError* error) {
+    return guarded(error, [&] {
+      check_size(problem, "AtlasGatherProblem");
+      check_size(sink, "AtlasRecordSink");
+      check_platform(problem->platform);
+      const PackedFormat& format = find_format(problem->format);
+      check_problem("a gather", format, problem->n, problem->k, problem->max_rows);
+      check_stride("y_stride", problem->y_stride, problem->k);
+      if (problem->id_stride < sizeof(uint32_t)) {
+        refuse("id_stride is " + std::to_string(problem->id_stride) + " bytes, an id has 4");
+      }
+      check_present(problem->ids, "ids");
+      check_present(problem->y, "y");
+      check_present(problem->weight, "the weight");
+      check_present(problem->row_count, "the row count");
+      Launch<typename Traits::Gather> launch(format.gather, Traits::kGatherDigest);
+      launch.point(&launch.params.weight, problem->weight);
+      launch.point(&launch.params.ids, problem->ids);
+      launch.point(&launch.params.y, problem->y);
+      launch.point(&launch.params.row_count, problem->row_count);
+      launch.params.y_stride = problem->y_stride;
+      launch.params.id_stride = problem->id_stride;
+      launch.params.n = static_cast<uint32_t>(problem->n);
+      launch.params.k = static_cast<uint32_t>(problem->k);
+      launch.grid(problem->max_rows);
+      launch.bytes_read(problem->max_rows * (format.group_bytes(problem->k) / Traits::kRowGroup));
+      return launch.emit(sink, error);
+    });
+  }
+};
+
+/// Two kernels for each format, and those that every format shares.
+template <size_t kFormats, size_t kShared>
+consteval std::array<AtlasDescriptorKernel, 2 * kFormats + kShared> kernels_of(
+    const std::array<PackedFormat, kFormats>& formats, std::string_view platform,
+    uint64_t linear_digest, uint64_t gather_digest,
+    const std::array<AtlasDescriptorKernel, kShared>& shared) {
+  std::array<AtlasDescriptorKernel, 2 * kFormats + kShared> all{};
+  size_t at = 0;
+  for (const PackedFormat& format : formats) {
+    all[at++] = required_kernel(platform, format.linear, linear_digest);
+    all[at++] = required_kernel(platform, format.gather, gather_digest);
+  }
+  for (const AtlasDescriptorKernel& kernel : shared) all[at++] = kernel;
+  return all;
+}
+
+}  // namespace atlas::sdk

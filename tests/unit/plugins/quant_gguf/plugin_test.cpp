@@ -1,0 +1,178 @@
+// What the plugin says about input that is wrong: a code and a message that names the tensor.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/quant_plugin.h"
+
+namespace atlas::test {
+namespace {
+
+constexpr uint64_t kRowBytes = 64 / 32 * 20;  // Q4_1, 64 columns
+
+struct Fixture {
+  QuantPlugin plugin{"quant_gguf.so"};
+  std::vector<uint8_t> data = std::vector<uint8_t>(18 * kRowBytes);
+  WeightFile file{"blk.0.attn_q", ATLAS_Q4_1, 18, 64, data.data(), data.size()};
+  AtlasWeightClaim claim{};
+
+  Answer ask_claim() {
+    return answer_of(
+        [&](AtlasError* error) { return plugin.api.claim(&file.query, &claim, error); });
+  }
+  Answer ask_pack(uint64_t begin, uint64_t end, void* out) {
+    return answer_of([&](AtlasError* error) {
+      return plugin.api.pack(&file.query, &claim, begin, end, out, error);
+    });
+  }
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+AtlasLinearProblem a_problem() {
+  AtlasLinearProblem problem{};
+  problem.struct_size = sizeof(problem);
+  problem.max_rows = 4;
+  problem.platform = "cpu";
+  problem.format = "q4_1";
+  problem.n = 18;
+  problem.k = 64;
+  problem.y_stride = 18;
+  problem.x_stride = 64;
+  return problem;  // all buffers are number 0
+}
+
+}  // namespace
+
+TEST_SUITE("quant_gguf") {
+  TEST_CASE_FIXTURE(Fixture, "claim: format, contract, layout and sizes of a Q4_1 matrix") {
+    REQUIRE(ask_claim().code == ATLAS_OK);
+    CHECK(claim.claimed == 1);
+    CHECK(std::string(claim.format) == "q4_1");
+    CHECK(std::string(claim.contract) == "i16b32");
+    CHECK(std::string(claim.layout) == "q4_1 rows16 v1");
+    CHECK(claim.row_group == 16);
+    CHECK(claim.group_bytes == 16 * kRowBytes);
+    CHECK(claim.bits_per_weight == 5.0);
+  }
+
+  TEST_CASE_FIXTURE(Fixture, "claim: a tensor of another type or name is left to others") {
+    file.tensor.dtype = ATLAS_F8_E4M3;
+    CHECK(ask_claim().code == ATLAS_OK);
+    CHECK(claim.claimed == 0);
+    file.tensor.dtype = ATLAS_Q4_1;
+    file.tensor.name = "blk.0.attn_q.bias";
+    CHECK(ask_claim().code == ATLAS_OK);
+    CHECK(claim.claimed == 0);
+  }
+
+  TEST_CASE_FIXTURE(Fixture, "claim: sizes that do not fit are refused and the tensor is named") {
+    const auto refused = [&](const std::string& part) {
+      const Answer answer = ask_claim();
+      CHECK(answer.code == ATLAS_INVALID_ARGUMENT);
+      CHECK(contains(answer.message, "blk.0.attn_q.weight"));
+      CHECK_MESSAGE(contains(answer.message, part), answer.message);
+    };
+    file.tensor.rank = 1;
+    refused("1 dimensions");
+    file.tensor.rank = 2;
+    file.tensor.dims[1] = 80;
+    refused("no multiple of the format's block of 32");
+    file.tensor.dims[1] = 0;
+    refused("must be 1 to");
+    file.tensor.dims[1] = uint64_t{1} << 60;
+    refused("must be 1 to");
+    file.tensor.dims[1] = 64;
+    file.tensor.bytes -= 1;
+    refused("has 719 bytes, not 720");
+    file.tensor.bytes += 1;
+    file.query.n = 20;
+    refused("the model's configuration makes it 20");
+  }
+
+  TEST_CASE_FIXTURE(Fixture, "claim: a struct of an older version or another platform is refused") {
+    file.query.struct_size = 8;
+    CHECK(ask_claim().code == ATLAS_INVALID_ARGUMENT);
+    file.query.struct_size = sizeof(file.query);
+    file.query.platform = "h200";
+    const Answer answer = ask_claim();
+    CHECK(answer.code == ATLAS_UNIMPLEMENTED);
+    CHECK(contains(answer.message, "h200"));
+  }
+
+  TEST_CASE_FIXTURE(Fixture, "claim: tensors are walked in steps of the caller's struct") {
+    struct Longer {
+      AtlasTensor tensor;
+      uint64_t of_a_later_version[2];
+    };
+    Longer longer[2] = {{file.tensor, {1, 1}}, {file.tensor, {2, 2}}};
+    for (Longer& each : longer) each.tensor.struct_size = sizeof(Longer);
+    longer[0].tensor.name = "blk.0.attn_q.bias";
+    file.query.tensors = &longer[0].tensor;
+    file.query.tensor_count = 2;
+    REQUIRE(ask_claim().code == ATLAS_OK);
+    CHECK(claim.claimed == 1);
+  }
+
+  TEST_CASE_FIXTURE(Fixture, "pack: groups beyond the matrix, missing data or memory are refused") {
+    REQUIRE(ask_claim().code == ATLAS_OK);
+    std::vector<uint8_t> out(2 * claim.group_bytes);
+    CHECK(ask_pack(0, 2, out.data()).code == ATLAS_OK);
+    CHECK(ask_pack(0, 3, out.data()).code == ATLAS_INVALID_ARGUMENT);
+    CHECK(ask_pack(2, 1, out.data()).code == ATLAS_INVALID_ARGUMENT);
+    CHECK(ask_pack(0, 1, nullptr).code == ATLAS_INVALID_ARGUMENT);
+    CHECK(ask_pack(1, 1, nullptr).code == ATLAS_OK);
+    file.tensor.data = nullptr;
+    const Answer answer = ask_pack(0, 2, out.data());
+    CHECK(answer.code == ATLAS_INVALID_ARGUMENT);
+    CHECK(contains(answer.message, "blk.0.attn_q.weight"));
+  }
+
+  TEST_CASE_FIXTURE(Fixture, "plans: what cannot be done is refused before a record is made") {
+    RecordRunner runner;
+    const auto code_of = [&](const AtlasLinearProblem& problem) {
+      return answer_of([&](AtlasError* error) {
+               return plugin.api.plan_linear(&problem, &runner.sink, error);
+             })
+          .code;
+    };
+    AtlasLinearProblem problem = a_problem();
+    problem.k = 48;
+    CHECK(code_of(problem) == ATLAS_INVALID_ARGUMENT);
+    problem = a_problem();
+    problem.y_stride = 17;
+    CHECK(code_of(problem) == ATLAS_INVALID_ARGUMENT);
+    problem = a_problem();
+    problem.epilogue = 7;
+    CHECK(code_of(problem) == ATLAS_UNIMPLEMENTED);
+    problem = a_problem();
+    problem.format = "exl3_k4";
+    CHECK(code_of(problem) == ATLAS_UNIMPLEMENTED);
+    problem = a_problem();
+    problem.max_rows = 0;
+    CHECK(code_of(problem) == ATLAS_INVALID_ARGUMENT);
+    problem = a_problem();
+    problem.weight.buffer = ATLAS_NO_BUFFER;
+    CHECK(code_of(problem) == ATLAS_INVALID_ARGUMENT);
+    CHECK(runner.emitted.empty());
+    CHECK(code_of(a_problem()) == ATLAS_OK);
+    CHECK(runner.emitted.size() == 1);
+  }
+
+  TEST_CASE_FIXTURE(Fixture, "entry: a host of another major version gets no table") {
+    void* handle = dlopen(ATLAS_BINARY_DIR "/lib/atlas/plugins/quant_gguf.so", RTLD_NOW);
+    REQUIRE(handle != nullptr);
+    const auto entry = reinterpret_cast<AtlasPluginEntry>(dlsym(handle, ATLAS_PLUGIN_ENTRY));
+    AtlasHost host{};
+    host.struct_size = sizeof(host);
+    host.abi_major = ATLAS_ABI_MAJOR + 1;
+    AtlasError error{sizeof(AtlasError), {}};
+    CHECK(entry(&host, &error) == nullptr);
+    CHECK(contains(error.message, "ABI"));
+  }
+}
+
+}  // namespace atlas::test
