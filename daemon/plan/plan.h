@@ -1,0 +1,132 @@
+// Plan: what a model's steps are on a platform, decided before any weight is read.
+// Audit, weight loading, recording, `atlasctl plan` and swap read only this.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "kernels/common/control.h"
+#include "plugins/abi/atlas_plugin.h"
+
+namespace atlas::plan {
+
+using BufferId = uint32_t;
+
+/// Lines of the memory ledger: every byte that Atlas holds is on one of them.
+enum class LedgerLine {
+  kWeights,
+  kCache,      // paged keys and values
+  kWorkspace,  // activations and scratch
+  kControl,    // control block on the device, token counts
+  kPinned,     // rings, results, staging
+  kGraphs,     // recorded steps
+  kHostHeap,   // the daemon itself: tokenizer, queues, connections
+  kReserve,    // left free for the system
+};
+std::string_view ledger_line_name(LedgerLine line);
+
+/// Bytes a line. On unified memory all lines share one number.
+struct Ledger {
+  std::map<LedgerLine, uint64_t> bytes;
+  uint64_t total() const;
+  /// Error kResourceExhausted with every line and what to change, if total() > available.
+  Status check(uint64_t available) const;
+};
+
+struct Buffer {
+  std::string name;
+  LedgerLine line = LedgerLine::kWorkspace;
+  AtlasMemoryKind memory = ATLAS_MEMORY_DEVICE;
+  uint64_t bytes = 0;
+};
+
+/// A weight's share of a packed buffer: one module of the checkpoint.
+struct WeightPart {
+  std::string module;
+  AtlasWeightClaim claim{};
+  uint64_t offset = 0;  // bytes, in the buffer
+  uint64_t bytes = 0;
+};
+
+/// One resident weight: modules with one input whose outputs stand side by side ("q, k, v").
+struct Weight {
+  std::string plugin;
+  std::string format;
+  std::string contract;
+  BufferId buffer = 0;
+  uint64_t n = 0, k = 0;
+  std::vector<WeightPart> parts;
+};
+
+/// A float32 vector that the core reads itself: a norm's weight, a bias, a table.
+struct Vector {
+  std::string tensor;  // of the checkpoint; empty: `values` holds it
+  std::vector<float> values;
+  BufferId buffer = 0;
+  uint64_t n = 0;
+};
+
+struct Record {
+  std::string operation;  // "layers.3.attention"
+  std::string owner;      // "core" or a plugin
+  std::string kernel;
+  uint64_t params_digest = 0;
+  std::array<uint32_t, 3> grid{}, block{};
+  uint32_t shared_bytes = 0;
+  uint64_t bytes_read = 0;
+  std::vector<std::byte> params;
+  std::vector<AtlasRelocation> relocations;
+};
+
+enum class StepKind { kPrefill, kDecode, kVerify };
+std::string_view step_kind_name(StepKind kind);
+
+/// Bounds of a step: it runs with any counts up to these.
+struct Bucket {
+  StepKind kind = StepKind::kPrefill;
+  uint32_t rows = 0;
+  uint32_t logit_rows = 0;
+  auto operator<=>(const Bucket&) const = default;
+  std::string to_string() const;
+};
+
+struct StepPlan {
+  Bucket bucket;
+  std::vector<Record> records;
+};
+
+struct Plan {
+  std::string platform;
+  kernels::ControlLimits limits{};
+  std::vector<Buffer> buffers;
+  std::vector<Weight> weights;
+  std::vector<Vector> vectors;
+  std::vector<StepPlan> steps;
+  uint32_t page_tokens = 0, page_count = 0;
+  uint64_t page_bytes = 0;
+  std::string state_layout;   // equal texts: two generations can share pages and slots
+  std::string weight_layout;  // equal texts: two generations can share weights
+  // Buffers that running a step and its host side name.
+  BufferId control = 0, ring = 0, results = 0, entry = 0, slots = 0, block_table = 0, counts = 0,
+           rows = 0, logit_rows = 0, sampled = 0, scores = 0, logits = 0, pages = 0;
+  Ledger ledger;
+
+  const StepPlan* find(const Bucket& bucket) const;
+};
+
+/// Shapes of an engine that the settings decide.
+struct Shape {
+  uint32_t max_sequences = 0;   // live at once
+  uint32_t context_tokens = 0;  // of one sequence
+  uint64_t cache_tokens = 0;    // of all sequences together
+  std::vector<Bucket> buckets;
+  uint32_t ring_entries = 4;
+  uint64_t host_heap_bytes = 0, reserve_bytes = 0;
+};
+
+}  // namespace atlas::plan

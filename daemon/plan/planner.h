@@ -1,0 +1,48 @@
+// The planner: operations to records, weights to layouts, everything to bytes of the ledger.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/plan/plan.h"
+#include "daemon/plan/step_builder.h"
+
+namespace atlas::plan {
+
+/// The tensors of a checkpoint as a plan sees them.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  /// Tensors whose names begin with `module` and a dot. `data` is null unless `with_data`.
+  virtual std::vector<AtlasTensor> module_tensors(const std::string& module,
+                                                  bool with_data) const = 0;
+  /// One tensor by its full name; kNotFound names it.
+  virtual Result<AtlasTensor> tensor(const std::string& name, bool with_data) const = 0;
+  /// The tensor's bytes in the file are not needed again.
+  virtual void drop_cache(const AtlasTensor& tensor) const = 0;
+};
+
+struct QuantBackend {
+  std::string name;
+  const AtlasQuantApi* api = nullptr;
+};
+struct AttentionBackend {
+  std::string name;
+  const AtlasAttentionApi* api = nullptr;
+};
+
+struct PlanInput {
+  std::string platform;
+  const WeightSource* weights = nullptr;
+  std::span<const QuantBackend> quant;  // asked in this order which of them a weight belongs to
+  std::span<const AttentionBackend> attention;
+  const StepProgram* program = nullptr;
+  Shape shape;
+};
+
+/// Errors name the operation, the module, the plugin and what to change. Reads no weight.
+Result<Plan> make_plan(const PlanInput& input);
+
+}  // namespace atlas::plan

@@ -1,0 +1,295 @@
+// The planner with plugins made for the test: what it asks of them, and what it makes of answers.
+#include "daemon/plan/planner.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "kernels/common/core.h"
+#include "kernels/common/linear.h"
+#include "plugins/sdk/guard.h"
+#include "plugins/sdk/record.h"
+
+using namespace atlas;
+using namespace atlas::plan;
+
+TEST_SUITE_BEGIN("plan");
+
+namespace {
+
+/// A checkpoint of shapes alone: module to [n, k] and type.
+class Shapes final : public WeightSource {
+ public:
+  struct Entry {
+    uint64_t n, k;
+    AtlasDType dtype;
+  };
+  std::map<std::string, Entry> modules;
+  std::map<std::string, uint64_t> vectors;
+
+  std::vector<AtlasTensor> module_tensors(const std::string& module, bool) const override {
+    const auto found = modules.find(module);
+    if (found == modules.end()) return {};
+    AtlasTensor tensor{};
+    tensor.struct_size = sizeof(tensor);
+    tensor.dtype = found->second.dtype;
+    tensor.name = found->first.c_str();
+    tensor.rank = 2;
+    tensor.dims[0] = found->second.n;
+    tensor.dims[1] = found->second.k;
+    return {tensor};
+  }
+  Result<AtlasTensor> tensor(const std::string& name, bool) const override {
+    const auto found = vectors.find(name);
+    if (found == vectors.end()) return not_found("the checkpoint has no tensor '{}'", name);
+    AtlasTensor tensor{};
+    tensor.dtype = ATLAS_F32;
+    tensor.rank = 1;
+    tensor.dims[0] = found->second;
+    return tensor;
+  }
+  void drop_cache(const AtlasTensor&) const override {}
+};
+
+/// Claims tensors of one type, in groups of 16 rows; adds by itself only if `kAdds`.
+template <AtlasDType kType, bool kAdds>
+struct FakeQuant {
+  static AtlasCode claim(const AtlasWeightQuery* query, AtlasWeightClaim* claim, AtlasError*) {
+    if (query->tensors[0].dtype != kType) return ATLAS_OK;
+    claim->claimed = 1;
+    sdk::copy_text(claim->format, kType == ATLAS_Q8_0 ? "q8_0" : "bf16");
+    sdk::copy_text(claim->contract, "test");
+    sdk::copy_text(claim->layout, "test");
+    claim->n = query->tensors[0].dims[0];
+    claim->k = query->tensors[0].dims[1];
+    claim->row_group = 16;
+    claim->group_bytes = 16 * claim->k;
+    return ATLAS_OK;
+  }
+  static AtlasCode needs(const AtlasLinearProblem*, AtlasLinearNeeds* needs, AtlasError*) {
+    needs->fused_epilogues = 1u | (kAdds ? 1u << ATLAS_EPILOGUE_ADD : 0u);
+    if (kAdds) {
+      sdk::copy_text(needs->input_encoding, "code");
+      needs->encoded_row_bytes = 100;
+    }
+    return ATLAS_OK;
+  }
+  static AtlasCode linear(const AtlasLinearProblem* problem, const AtlasRecordSink* sink,
+                          AtlasError* error) {
+    sdk::Launch<kernels::LinearParams> launch("linear_test", kernels::kLinearParamsDigest);
+    launch.point(&launch.params.y, problem->y);
+    launch.params.epilogue = problem->epilogue;
+    launch.params.n = static_cast<uint32_t>(problem->n);
+    return launch.emit(sink, error);
+  }
+  static AtlasCode encode(const AtlasEncodeProblem*, const AtlasRecordSink* sink,
+                          AtlasError* error) {
+    return sdk::Launch<kernels::EncodeParams>("encode_test", kernels::kEncodeParamsDigest)
+        .emit(sink, error);
+  }
+  static AtlasCode gather(const AtlasGatherProblem*, const AtlasRecordSink* sink,
+                          AtlasError* error) {
+    return sdk::Launch<kernels::GatherParams>("gather_test", kernels::kGatherParamsDigest)
+        .emit(sink, error);
+  }
+  static constexpr AtlasQuantApi kApi{
+      sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather};
+};
+
+struct FakeAttention {
+  static AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs,
+                         AtlasError*) {
+    needs->page_tokens = 64;
+    needs->bytes_per_page = 64 * problem->kv_heads * problem->head_dim * 8;
+    sdk::copy_text(needs->state_layout, "test");
+    return ATLAS_OK;
+  }
+  static AtlasCode plan(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink,
+                        AtlasError* error) {
+    sdk::Launch<kernels::ControlFetchParams> launch("attend_test", 1);
+    launch.point(&launch.params.control, problem->pages);
+    return launch.emit(sink, error);
+  }
+  static constexpr AtlasAttentionApi kApi{sizeof(AtlasAttentionApi), 0, needs, plan};
+};
+
+/// q, k, v of 32 + 16 + 16 outputs over one input, attention, and a product added to the residual.
+StepProgram program() {
+  StepBuilder step;
+  const Value residual = step.activation("residual", 32);
+  const Value normed = step.activation("normed", 32);
+  const Value qkv = step.activation("qkv", 64);
+  const Value attended = step.activation("attended", 32);
+  const Value last = step.activation("last", 32, RowDomain::kLogitRows);
+  const Value logits = step.activation("logits", 96, RowDomain::kLogitRows);
+  step.embed({"embed", 96, 32}, residual);
+  step.rms_norm(residual, {"norm", 32, {}}, 1e-5f, normed);
+  step.linear(normed, {{"q", 32, 32}, {"k", 16, 32}, {"v", 16, 32}}, qkv);
+  step.attention({.backend = "gqa",
+                  .layer = 0,
+                  .q = qkv.columns(0, 32),
+                  .k = qkv.columns(32, 16),
+                  .v = qkv.columns(48, 16),
+                  .out = attended,
+                  .heads = 2,
+                  .kv_heads = 1,
+                  .head_dim = 16,
+                  .scale = 0.25f});
+  step.linear_add(attended, {"o", 32, 32}, residual);
+  step.select_logit_rows(residual, last);
+  step.linear(last, {{"embed", 96, 32}}, logits);
+  step.sample(logits);
+  return std::move(step).take();
+}
+
+Shapes shapes(AtlasDType dtype) {
+  Shapes source;
+  source.modules = {{"embed", {96, 32, dtype}},
+                    {"q", {32, 32, dtype}},
+                    {"k", {16, 32, dtype}},
+                    {"v", {16, 32, dtype}},
+                    {"o", {32, 32, dtype}}};
+  source.vectors = {{"norm", 32}};
+  return source;
+}
+
+constexpr Bucket kPrefill{StepKind::kPrefill, 64, 4};
+constexpr Bucket kDecode{StepKind::kDecode, 4, 4};
+
+Result<Plan> plan_with(
+    const WeightSource& source, const StepProgram& steps,
+    std::vector<QuantBackend> quant = {{"eight", &FakeQuant<ATLAS_Q8_0, true>::kApi},
+                                       {"wide", &FakeQuant<ATLAS_BF16, false>::kApi}},
+    std::vector<AttentionBackend> attention = {{"gqa", &FakeAttention::kApi}}) {
+  PlanInput input;
+  input.platform = "cpu";
+  input.weights = &source;
+  input.quant = quant;
+  input.attention = attention;
+  input.program = &steps;
+  input.shape.max_sequences = 4;
+  input.shape.context_tokens = 256;
+  input.shape.cache_tokens = 512;
+  input.shape.buckets = {kPrefill, kDecode};
+  return make_plan(input);
+}
+
+std::vector<std::string> kernels_of(const Plan& plan, const Bucket& bucket) {
+  std::vector<std::string> names;
+  for (const Record& record : plan.find(bucket)->records) names.push_back(record.kernel);
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("planner: weights of one input and format are packed side by side, a tied one once") {
+  const auto plan = plan_with(shapes(ATLAS_Q8_0), program());
+  REQUIRE_MESSAGE(plan, plan.error().message());
+  REQUIRE(plan->weights.size() == 3);  // embed (twice used), q + k + v, o
+  CHECK(plan->weights[1].n == 64);
+  CHECK(plan->weights[1].parts.size() == 3);
+  CHECK(plan->weights[1].parts[2].offset == 48 * 32);
+  CHECK(plan->ledger.bytes.at(LedgerLine::kWeights) == (96 + 64 + 32) * 32 + 256);
+}
+
+TEST_CASE("planner: an input is encoded once as long as nothing writes to it") {
+  const auto plan = plan_with(shapes(ATLAS_Q8_0), program());
+  REQUIRE(plan);
+  CHECK(kernels_of(*plan, kDecode) ==
+        std::vector<std::string>{"control_fetch", "gather_test", "rms_norm", "encode_test",
+                                 "linear_test", "attend_test", "encode_test", "linear_test",
+                                 "select_logit_rows", "encode_test", "linear_test", "sample",
+                                 "score", "control_commit"});
+}
+
+TEST_CASE("planner: a product whose plugin cannot add is added by the core") {
+  const auto plan = plan_with(shapes(ATLAS_BF16), program());
+  REQUIRE(plan);
+  const auto names = kernels_of(*plan, kDecode);
+  const auto add = std::find(names.begin(), names.end(), "add");
+  REQUIRE(add != names.end());
+  CHECK(*(add - 1) == "linear_test");
+  CHECK(std::find(names.begin(), names.end(), "encode_test") == names.end());
+}
+
+TEST_CASE("planner: modules of different formats stand in one value, each from its own plugin") {
+  Shapes source = shapes(ATLAS_Q8_0);
+  source.modules["k"].dtype = ATLAS_BF16;
+  const StepProgram steps = program();
+  const auto plan = plan_with(source, steps);
+  REQUIRE(plan);
+  REQUIRE(plan->weights.size() == 5);
+  std::vector<uint64_t> columns;
+  for (const Record& record : plan->find(kDecode)->records) {
+    if (record.operation != "linear" || record.kernel != "linear_test") continue;
+    if (plan->buffers[record.relocations[0].target.buffer].name != "activation qkv") continue;
+    columns.push_back(record.relocations[0].target.offset / sizeof(float));
+  }
+  CHECK(columns == std::vector<uint64_t>{0, 32, 48});
+}
+
+TEST_CASE("planner: pages hold every attention layer, and one page is for scratch") {
+  const auto plan = plan_with(shapes(ATLAS_Q8_0), program());
+  REQUIRE(plan);
+  CHECK(plan->page_tokens == 64);
+  CHECK(plan->page_count == 512 / 64 + 1);
+  CHECK(plan->page_bytes == 64 * 16 * 8);
+  CHECK(plan->limits.max_pages == 4);
+  CHECK(plan->limits.max_slots == 5);
+  CHECK(plan->buffers[plan->pages].bytes == plan->page_bytes * plan->page_count);
+}
+
+TEST_CASE("planner: every relocation lies in its parameters and in its buffer") {
+  const auto plan = plan_with(shapes(ATLAS_Q8_0), program());
+  REQUIRE(plan);
+  for (const StepPlan& step : plan->steps) {
+    for (const Record& record : step.records) {
+      for (const AtlasRelocation& relocation : record.relocations) {
+        CHECK(relocation.param_offset + 8 <= record.params.size());
+        REQUIRE(relocation.target.buffer < plan->buffers.size());
+        CHECK(relocation.target.offset < plan->buffers[relocation.target.buffer].bytes);
+      }
+    }
+  }
+}
+
+TEST_CASE("planner: what is wrong is named") {
+  const StepProgram steps = program();
+  Shapes source = shapes(ATLAS_Q8_0);
+  const auto message = [&] {
+    const auto plan = plan_with(source, steps);
+    REQUIRE_FALSE(plan);
+    return plan.error().message();
+  };
+  source.modules["v"].n = 32;
+  CHECK(message().find("weight 'v' is [32, 32] in the checkpoint and [16, 32] in its config") !=
+        std::string::npos);
+  source.modules["v"] = {16, 32, ATLAS_Q6_K};
+  CHECK(message().find(
+            "no quantization plugin reads module 'v': it has v (q6_k); asked: eight, wide") !=
+        std::string::npos);
+  source.modules.erase("v");
+  CHECK(message().find("no tensor of module 'v'") != std::string::npos);
+  source = shapes(ATLAS_Q8_0);
+  source.vectors["norm"] = 31;
+  CHECK(message().find("'norm' has 31 elements in the checkpoint and 32") != std::string::npos);
+  source.vectors["norm"] = 32;
+  const auto plan = plan_with(source, steps, {{"eight", &FakeQuant<ATLAS_Q8_0, true>::kApi}}, {});
+  REQUIRE_FALSE(plan);
+  CHECK(plan.error().message().find("needs attention backend 'gqa'") != std::string::npos);
+}
+
+TEST_CASE("ledger: too little memory is refused with every line and the way out") {
+  Ledger ledger;
+  ledger.bytes = {{LedgerLine::kWeights, 3 << 20}, {LedgerLine::kCache, 2 << 20}};
+  CHECK(ledger.check(5 << 20).ok());
+  const Status status = ledger.check(4 << 20);
+  CHECK(status.code() == Code::kResourceExhausted);
+  CHECK(status.message().find("needs 5.0 MiB and 4.0 MiB are free") != std::string::npos);
+  CHECK(status.message().find("weights 3.0, cache 2.0") != std::string::npos);
+  CHECK(status.message().find("engine.cache_tokens") != std::string::npos);
+}
+
+TEST_SUITE_END();
