@@ -1,0 +1,222 @@
+#include "daemon/exec/steps.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "daemon/base/log.h"
+
+namespace atlas::exec {
+
+using plan::Bucket;
+
+Result<KernelTable> resolve_kernels(const plan::Plan& plan, const std::vector<Module>& modules) {
+  KernelTable table;
+  std::string missing;
+  for (const plan::StepPlan& step : plan.steps) {
+    for (const plan::Record& record : step.records) {
+      AtlasKernel& handle = table[record.kernel];
+      if (handle != 0) continue;
+      for (const Module& module : modules) {
+        auto found = module.kernel(record.kernel);
+        if (found) handle = *found;
+        if (handle != 0) break;
+        if (!found && found.error().code() != Code::kNotFound) return found.error();
+      }
+      if (handle == 0 && missing.find(record.kernel + " ") == std::string::npos) {
+        missing += record.kernel + " (" + record.owner + "), ";
+      }
+    }
+  }
+  if (missing.empty()) return table;
+  missing.resize(missing.size() - 2);
+  return not_found("platform '{}' has no kernel {}", plan.platform, missing);
+}
+
+namespace {
+
+/// Fills what a step must write before it reads it: as float32, a NaN.
+constexpr uint8_t kStale = 0xff;
+
+/// Parameters with the addresses of their buffers in place.
+std::vector<std::byte> relocate(const plan::Record& record, const BufferTable& buffers) {
+  std::vector<std::byte> params = record.params;
+  for (const AtlasRelocation& relocation : record.relocations) {
+    const uint64_t address =
+        buffers.at(relocation.target.buffer).address() + relocation.target.offset;
+    std::memcpy(params.data() + relocation.param_offset, &address, sizeof(address));
+  }
+  return params;
+}
+
+Status check_relocations(const plan::Record& record, const plan::Plan& plan) {
+  for (const AtlasRelocation& relocation : record.relocations) {
+    const bool inside = relocation.param_offset <= record.params.size() &&
+                        record.params.size() - relocation.param_offset >= sizeof(uint64_t);
+    if (!inside || relocation.target.buffer >= plan.buffers.size() ||
+        relocation.target.offset >= plan.buffers[relocation.target.buffer].bytes) {
+      return internal_error(
+          "{}: kernel '{}' of {} has a relocation outside of its parameters or of "
+          "its buffer",
+          record.operation, record.kernel, record.owner);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Steps>> Steps::build(const std::shared_ptr<Device>& device,
+                                            const plan::Plan& plan, const KernelTable& kernels,
+                                            BufferTable buffers,
+                                            std::shared_ptr<ControlBlock> control,
+                                            GraphPolicy policy) {
+  std::unique_ptr<Steps> steps(new Steps(plan, std::move(buffers), std::move(control)));
+  steps->policy_ = policy;
+  for (const plan::StepPlan& step : plan.steps) {
+    std::vector<std::vector<std::byte>> params;
+    params.reserve(step.records.size());
+    std::vector<Launch> launches;
+    for (const plan::Record& record : step.records) {
+      ATLAS_RETURN_IF_ERROR(check_relocations(record, plan));
+      params.push_back(relocate(record, steps->buffers_));
+      launches.push_back({kernels.at(record.kernel), record.grid, record.block, record.shared_bytes,
+                          params.back(), record.operation + " (" + record.kernel + ")"});
+    }
+    ATLAS_ASSIGN_OR_RETURN(StepExecutable eager,
+                           StepExecutable::create(device, launches, StepMode::kEager));
+    Entry entry{std::move(eager), nullptr, policy == GraphPolicy::kOff, {}};
+    if (policy == GraphPolicy::kOn) {
+      auto graph = StepExecutable::create(device, launches, StepMode::kGraph);
+      if (graph) {
+        entry.graph = std::make_unique<StepExecutable>(std::move(*graph));
+      } else if (graph.error().code() == Code::kUnavailable) {
+        return graph.error();
+      } else {
+        entry.verified = true;
+        entry.refusal = graph.error().message();
+        log_warning("graph of {} was refused, its records are walked instead: {}",
+                    step.bucket.to_string(), entry.refusal);
+      }
+    }
+    steps->entries_.emplace(step.bucket, std::move(entry));
+  }
+  return steps;
+}
+
+const Bucket* Steps::bucket(plan::StepKind kind, uint32_t rows, uint32_t logit_rows) const {
+  const Bucket* best = nullptr;
+  for (const auto& [bucket, entry] : entries_) {
+    if (bucket.kind != kind || bucket.rows < rows || bucket.logit_rows < logit_rows) continue;
+    if (best == nullptr || bucket.rows < best->rows ||
+        (bucket.rows == best->rows && bucket.logit_rows < best->logit_rows)) {
+      best = &bucket;
+    }
+  }
+  return best;
+}
+
+Status Steps::launch(const Bucket& bucket, Stream& stream) {
+  const Entry& entry = entries_.at(bucket);
+  const bool graph = entry.graph != nullptr && entry.verified;
+  return graph ? entry.graph->launch(stream) : entry.eager.launch(stream);
+}
+
+bool Steps::verified(const Bucket& bucket) const { return entries_.at(bucket).verified; }
+
+/// Everything that a run of a step on the scratch slot leaves behind.
+struct Steps::Snapshot {
+  std::vector<std::byte> logits, page;
+  std::vector<kernels::SequenceResult> sequences;
+  std::vector<kernels::RowScore> scores;
+
+  const char* difference(const Snapshot& other) const {
+    if (logits != other.logits) return "logits";
+    if (page != other.page) return "keys and values";
+    const auto same = [](const auto& a, const auto& b) {
+      return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
+    };
+    if (!same(sequences, other.sequences)) return "results";
+    if (!same(scores, other.scores)) return "log-probabilities";
+    return nullptr;
+  }
+};
+
+Result<Steps::Snapshot> Steps::run_scratch(const Bucket& bucket, const StepExecutable& step,
+                                           Stream& stream, uint32_t scratch_page) {
+  const bool prefill = bucket.kind == plan::StepKind::kPrefill;
+  const uint32_t rows = prefill ? std::min(bucket.rows, plan_.page_tokens) : 1;
+  const uint64_t page_address =
+      buffers_.at(plan_.pages).address() + scratch_page * plan_.page_bytes;
+  // A record that a graph leaves out must not find what the walk before it left behind.
+  ATLAS_RETURN_IF_ERROR(stream.fill(page_address, kStale, plan_.page_bytes));
+  for (plan::BufferId id = 0; id < plan_.buffers.size(); ++id) {
+    const bool scratch = plan_.buffers[id].line == plan::LedgerLine::kWorkspace ||
+                         id == plan_.sampled || id == plan_.scores;
+    if (!scratch) continue;
+    ATLAS_RETURN_IF_ERROR(stream.fill(buffers_.at(id).address(), kStale, plan_.buffers[id].bytes));
+  }
+  EntryView entry = control_->begin();
+  entry.head->row_count = rows;
+  entry.head->sequence_count = 1;
+  entry.head->logit_count = 1;
+  entry.head->page_update_count = 1;
+  entry.page_updates[0] = {control_->scratch_slot(), 0, scratch_page, 0};
+  kernels::SequenceInput& sequence = entry.sequences[0];
+  sequence = {};
+  sequence.slot = control_->scratch_slot();
+  sequence.flags =
+      kernels::kSequenceReset | kernels::kSequenceSample | kernels::kSequencePromptRows;
+  sequence.row_count = rows;
+  sequence.logit_count = 1;
+  sequence.score = 1;
+  sequence.score_top = 1;
+  sequence.sampling.top_p = 1.0f;
+  sequence.sampling.repetition_penalty = 1.0f;
+  entry.targets[0] = kernels::kNoToken;
+  // Ids that spread over the vocabulary; 7919 is a prime, nothing more.
+  for (uint32_t i = 0; i < rows; ++i) entry.ids[i] = (i + 1) * 7919 % plan_.limits.vocab;
+  const uint64_t number = control_->finish();
+  ATLAS_RETURN_IF_ERROR(step.launch(stream));
+  ATLAS_RETURN_IF_ERROR(stream.synchronize());
+  ATLAS_ASSIGN_OR_RETURN(const ResultView result, control_->result(number));
+  Snapshot snapshot;
+  snapshot.sequences.assign(result.sequences.begin(), result.sequences.end());
+  snapshot.scores.assign(result.scores.begin(), result.scores.end());
+  snapshot.logits.resize(uint64_t{plan_.limits.vocab} * sizeof(float));
+  snapshot.page.resize(plan_.page_bytes);
+  ATLAS_RETURN_IF_ERROR(stream.copy_to_host(
+      snapshot.logits.data(), buffers_.at(plan_.logits).address(), snapshot.logits.size()));
+  ATLAS_RETURN_IF_ERROR(
+      stream.copy_to_host(snapshot.page.data(), page_address, snapshot.page.size()));
+  return snapshot;
+}
+
+Status Steps::verify(const Bucket& bucket, Stream& stream, uint32_t scratch_page) {
+  Entry& entry = entries_.at(bucket);
+  if (entry.verified) return {};
+  ATLAS_RETURN_IF_ERROR(stream.synchronize());
+  ATLAS_ASSIGN_OR_RETURN(const Snapshot eager,
+                         run_scratch(bucket, entry.eager, stream, scratch_page));
+  auto graph = run_scratch(bucket, *entry.graph, stream, scratch_page);
+  if (!graph && graph.error().code() != Code::kInternal) return graph.error();
+  entry.verified = true;
+  const char* difference = graph ? eager.difference(*graph) : "results";
+  if (difference == nullptr) return {};
+  entry.graph = nullptr;
+  entry.refusal = fmt::format("gave other {} than the eager walk", difference);
+  log_error("graph of {} is not used: it {}", bucket.to_string(), entry.refusal);
+  return {};
+}
+
+std::string Steps::graph_report() const {
+  if (policy_ == GraphPolicy::kOff) return "off (settings)";
+  std::string report;
+  for (const auto& [bucket, entry] : entries_) {
+    if (entry.refusal.empty()) continue;
+    report +=
+        fmt::format("{}{}: {}", report.empty() ? "" : "; ", bucket.to_string(), entry.refusal);
+  }
+  return report.empty() ? "on" : "on but for " + report;
+}
+
+}  // namespace atlas::exec
