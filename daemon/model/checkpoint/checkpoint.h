@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "daemon/base/status.h"
-#include "daemon/model/checkpoint/gguf_vocabulary.h"
 #include "daemon/model/checkpoint/model_config.h"
 #include "daemon/model/checkpoint/tensor_table.h"
+#include "daemon/model/tokenizer/tokenizer.h"
 #include "plugins/abi/atlas_plugin.h"
 
 namespace atlas::model {
@@ -97,7 +97,8 @@ class Checkpoint {
   std::unique_ptr<const CheckpointState> state_;
 };
 
-/// `tensor` as plugins see it; `data` may be null. Errors: kUnimplemented for more than 4 dimensions.
+/// `tensor` as plugins see it; `data` may be null. Errors: kUnimplemented for more than 4
+/// dimensions.
 Result<AtlasTensor> to_abi_tensor(const TensorInfo& tensor, const std::byte* data);
 
 }  // namespace atlas::model

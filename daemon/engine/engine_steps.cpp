@@ -1,0 +1,317 @@
+// Steps of the engine: admitting sequences, writing a step's entry, reading its result back.
+#include <algorithm>
+
+#include "daemon/base/log.h"
+#include "daemon/engine/engine_core.h"
+
+namespace atlas::engine {
+
+using std::chrono::steady_clock;
+
+namespace {
+
+uint32_t pages_for(uint32_t positions, uint32_t page_tokens) {
+  return (positions + page_tokens - 1) / page_tokens;
+}
+
+kernels::SamplingInput sampling_input(const SamplingParams& params, uint32_t bias_first) {
+  kernels::SamplingInput input{};
+  input.temperature = params.temperature;
+  input.top_p = params.top_p;
+  input.min_p = params.min_p;
+  input.top_k = params.top_k;
+  input.repetition_penalty = params.repetition_penalty;
+  input.presence_penalty = params.presence_penalty;
+  input.frequency_penalty = params.frequency_penalty;
+  input.bias_first = bias_first;
+  input.bias_count = static_cast<uint32_t>(params.logit_bias.size());
+  input.seed = params.seed;
+  return input;
+}
+
+TokenLogprob token_logprob(const kernels::RowScore& score, uint32_t wanted) {
+  TokenLogprob result{score.target, score.target_logprob, score.target_rank, {}};
+  const uint32_t count = std::min({score.top_count, wanted, kernels::kMaxTopLogprobs});
+  for (uint32_t i = 0; i < count; ++i) {
+    result.top.emplace_back(score.top_ids[i], score.top_logprobs[i]);
+  }
+  return result;
+}
+
+}  // namespace
+
+void EngineCore::admit() {
+  while (!queue_.empty()) {
+    const SequencePtr sequence = queue_.front();
+    if (sequence->generation == nullptr) {
+      if (current_ == nullptr || releasing_) return;
+      sequence->generation = current_;
+    }
+    CachePool& pool = sequence->generation->pool();
+    const uint32_t page_tokens = sequence->generation->plan().page_tokens;
+    // All pages of what is known now, and one for each sequence that runs to go on with: so that
+    // admitting one does not at once preempt another.
+    const uint32_t need = pages_for(sequence->known() + 1, page_tokens);
+    const auto spare = static_cast<uint32_t>(running_.size());
+    if (pool.slots_free() == 0 || pool.pages_free() < need + spare) {
+      if (!sequence->waiting) sequence->generation = nullptr;  // a swap may come before its turn
+      return;
+    }
+    sequence->slot = pool.take_slot();
+    while (sequence->pages.size() < need) sequence->pages.push_back(*pool.take_page());
+    sequence->prefill_end = sequence->known();
+    sequence->fresh = true;
+    sequence->waiting = false;
+    sequence->admitted = ++admissions_;
+    queue_.pop_front();
+    running_.push_back(sequence);
+    const std::scoped_lock lock(mutex_);
+    --waiting_count_;
+  }
+}
+
+bool EngineCore::ensure_page(Sequence& sequence, uint32_t position) {
+  CachePool& pool = sequence.generation->pool();
+  const uint32_t need = pages_for(position + 1, sequence.generation->plan().page_tokens);
+  while (sequence.pages.size() < need) {
+    const auto page = pool.take_page();
+    if (!page) {
+      // Pages of steps in flight come back by themselves; otherwise the newest sequence gives way.
+      if (pool.pages_free_soon() > 0 || !preempt_for(sequence)) return false;
+      continue;
+    }
+    sequence.pages.push_back(*page);
+  }
+  return true;
+}
+
+bool EngineCore::preempt_for(const Sequence& sequence) {
+  SequencePtr victim;
+  for (const SequencePtr& one : running_) {
+    if (one->finished || one->generation != sequence.generation || one->pages.empty()) continue;
+    if (victim == nullptr || one->admitted > victim->admitted) victim = one;
+  }
+  if (victim == nullptr) return false;
+  // What it computed is computed again later: the same bytes, by the design of all kernels.
+  log_debug("request {} gives its pages to request {}", victim->id, sequence.id);
+  release_resources(*victim);
+  ++victim->epoch;
+  victim->pages_announced = 0;
+  victim->submitted = 0;
+  victim->sampled = static_cast<uint32_t>(victim->generated.size());
+  victim->prompt_scores.clear();
+  victim->waiting = true;
+  std::erase(running_, victim);
+  queue_.push_front(victim);
+  {
+    const std::scoped_lock lock(mutex_);
+    ++waiting_count_;
+  }
+  return victim->id != sequence.id;
+}
+
+Status EngineCore::submit_next(bool& submitted) {
+  submitted = false;
+  if (scheduler_ == nullptr) return {};
+  const auto can_decode = [this](Sequence& sequence) {
+    return ensure_page(sequence, sequence.submitted);
+  };
+  // A copy: making room for one sequence may take another out of running_.
+  const std::vector<SequencePtr> candidates(running_);
+  std::optional<StepDraft> draft = scheduler_->next(candidates, can_decode);
+  if (!draft) return {};
+  submitted = true;
+  return submit_step(std::move(*draft));
+}
+
+Status EngineCore::submit_step(StepDraft draft) {
+  Generation& generation = *draft.generation;
+  exec::Steps& steps = generation.steps();
+  const plan::Bucket* bucket = steps.bucket(draft.kind, draft.rows(), draft.logit_rows());
+  if (bucket == nullptr) {
+    return internal_error("no {} step holds {} rows with {} logit rows",
+                          plan::step_kind_name(draft.kind), draft.rows(), draft.logit_rows());
+  }
+  if (!steps.verified(*bucket)) {
+    while (!flights_.empty()) ATLAS_RETURN_IF_ERROR(complete_oldest());
+    ATLAS_RETURN_IF_ERROR(steps.verify(*bucket, *stream_, generation.scratch_page()));
+    // What just came back may have ended sequences of the draft.
+    std::erase_if(draft.shares, [](const Share& share) { return !share.sequence->slot; });
+    if (draft.shares.empty()) return {};
+  }
+  Flight flight{.step = write_entry(draft),
+                .draft = std::move(draft),
+                .epochs = {},
+                .event = std::move(spare_events_.back()),
+                .submitted = steady_clock::now(),
+                .alone = flights_.empty()};
+  spare_events_.pop_back();
+  ATLAS_RETURN_IF_ERROR(steps.launch(*bucket, *stream_));
+  ATLAS_RETURN_IF_ERROR(flight.event.record(*stream_));
+  for (Share& share : flight.draft.shares) {
+    Sequence& sequence = *share.sequence;
+    sequence.submitted += share.rows;
+    sequence.sampled += share.sample ? 1 : 0;
+    sequence.last_step = flight.step;
+    sequence.fresh = false;
+    flight.epochs.push_back(sequence.epoch);
+  }
+  flights_.push_back(std::move(flight));
+  return {};
+}
+
+uint64_t EngineCore::write_entry(const StepDraft& draft) {
+  exec::ControlBlock& control = draft.generation->control();
+  const uint32_t page_tokens = draft.generation->plan().page_tokens;
+  exec::EntryView entry = control.begin();
+  kernels::StepEntry& head = *entry.head;
+  for (const Share& share : draft.shares) {
+    Sequence& sequence = *share.sequence;
+    kernels::SequenceInput& input = entry.sequences[head.sequence_count++];
+    input = {};
+    input.slot = *sequence.slot;
+    input.flags = (sequence.fresh ? kernels::kSequenceReset : 0u) |
+                  (share.feed_back ? kernels::kSequenceFeedBack : 0u) |
+                  (share.sample ? kernels::kSequenceSample : 0u) |
+                  (sequence.counts_tokens() ? kernels::kSequenceCount : 0u) |
+                  (share.prompt ? kernels::kSequencePromptRows : 0u);
+    input.first_row = head.row_count;
+    input.row_count = share.rows;
+    input.logit_first = head.logit_count;
+    input.logit_count = share.logit_rows;
+    input.score = sequence.spec.logprobs || sequence.wants_prompt_scores();
+    input.score_top = sequence.spec.top_logprobs;
+    input.sampling = sampling_input(sequence.spec.sampling, head.bias_count);
+    for (const auto& [token, bias] : sequence.spec.sampling.logit_bias) {
+      entry.biases[head.bias_count++] = {token, bias};
+    }
+    for (uint32_t i = 0; i < share.rows; ++i) {
+      entry.ids[head.row_count++] =
+          share.feed_back ? kernels::kNoToken : sequence.token_at(sequence.submitted + i);
+    }
+    for (uint32_t i = 0; i < share.logit_rows; ++i) {
+      // Logit row i is the share's row rows - logit_rows + i; it is scored on the token after it.
+      const uint32_t next = sequence.submitted + share.rows - share.logit_rows + i + 1;
+      const bool known = !share.feed_back && next < sequence.prefill_end;
+      entry.targets[head.logit_count++] = known ? sequence.token_at(next) : kernels::kNoToken;
+    }
+    if (sequence.counts_tokens() && !share.prompt && !share.feed_back) {
+      // Output that is run again was counted when it was sampled, before the slot's reset.
+      input.count_first = head.count_update_count;
+      input.count_count = share.rows;
+      for (uint32_t i = 0; i < share.rows; ++i) {
+        entry.count_updates[head.count_update_count++] = {sequence.token_at(sequence.submitted + i),
+                                                          2};
+      }
+    }
+    const uint32_t pages = pages_for(sequence.submitted + share.rows, page_tokens);
+    for (uint32_t& index = sequence.pages_announced; index < pages; ++index) {
+      entry.page_updates[head.page_update_count++] = {*sequence.slot, index, sequence.pages[index],
+                                                      0};
+    }
+  }
+  return control.finish();
+}
+
+Status EngineCore::wait(const Flight& flight) {
+  const auto deadline = flight.submitted + options_.step_deadline;
+  for (;;) {
+    const Status status = flight.event.wait(std::chrono::seconds(1));
+    if (status.code() != Code::kDeadlineExceeded) return status;
+    if (steady_clock::now() > deadline) {
+      return unavailable("step {} did not finish within {} s: the device hangs", flight.step,
+                         options_.step_deadline.count());
+    }
+  }
+}
+
+Status EngineCore::complete_oldest() {
+  ATLAS_RETURN_IF_ERROR(wait(flights_.front()));
+  Flight flight = std::move(flights_.front());
+  flights_.pop_front();
+  const auto seconds =
+      std::chrono::duration<double>(steady_clock::now() - flight.submitted).count();
+  Generation& generation = *flight.draft.generation;
+  ATLAS_ASSIGN_OR_RETURN(const exec::ResultView result, generation.control().result(flight.step));
+  generation.pool().finished(flight.step);
+  if (flight.draft.kind == plan::StepKind::kPrefill) {
+    ++counters_.steps_prefill;
+    counters_.step_seconds_prefill += seconds;
+    if (flight.alone && scheduler_ != nullptr) {
+      scheduler_->measured_prefill(flight.draft.rows(), seconds);
+    }
+  } else {
+    ++counters_.steps_decode;
+    counters_.step_seconds_decode += seconds;
+  }
+  read_result(flight, result);
+  spare_events_.push_back(std::move(flight.event));
+  return {};
+}
+
+void EngineCore::read_result(const Flight& flight, const exec::ResultView& result) {
+  uint32_t logit_row = 0;
+  for (size_t i = 0; i < flight.draft.shares.size(); ++i) {
+    const Share& share = flight.draft.shares[i];
+    const auto scores = result.scores.subspan(logit_row, share.logit_rows);
+    logit_row += share.logit_rows;
+    Sequence& sequence = *share.sequence;
+    if (sequence.finished || flight.epochs[i] != sequence.epoch) continue;
+    if (share.prompt) counters_.prompt_tokens += share.rows;
+    const kernels::SequenceResult& outcome = result.sequences[i];
+    if (outcome.error != 0) {
+      finish(share.sequence, FinishReason::kError,
+             internal_error("the model gave a logit that is not finite at position {}",
+                            outcome.length == 0 ? 0 : outcome.length - 1),
+             {});
+      continue;
+    }
+    if (sequence.wants_prompt_scores()) take_scores(sequence, share, scores);
+    if (share.sample) {
+      take_token(share.sequence, outcome.token,
+                 sequence.spec.logprobs && !scores.empty() ? &scores.back() : nullptr);
+    } else if (share.ends_prefill && sequence.spec.max_tokens == 0) {
+      Update update;
+      update.prompt = std::move(sequence.prompt_scores);
+      finish(share.sequence, FinishReason::kLength, Status(), std::move(update));
+    }
+  }
+}
+
+void EngineCore::take_scores(Sequence& sequence, const Share& share,
+                             std::span<const kernels::RowScore> scores) {
+  // The row of the prompt's last token scores what was sampled, which is not of the prompt.
+  const size_t count = scores.size() - (share.ends_prefill ? 1 : 0);
+  for (size_t i = 0; i < count; ++i) {
+    sequence.prompt_scores.push_back(token_logprob(scores[i], sequence.spec.top_logprobs));
+  }
+}
+
+void EngineCore::take_token(const SequencePtr& sequence, TokenId token,
+                            const kernels::RowScore* score) {
+  Update update;
+  if (sequence->wants_prompt_scores()) {
+    update.prompt = std::move(sequence->prompt_scores);
+    sequence->prompt_scores_sent = true;
+  }
+  sequence->generated.push_back(token);
+  ++counters_.generated_tokens;
+  const auto& ends = sequence->info->end_of_generation;
+  if (!sequence->spec.ignore_end_of_generation &&
+      std::find(ends.begin(), ends.end(), token) != ends.end()) {
+    finish(sequence, FinishReason::kStop, Status(), std::move(update));
+    return;
+  }
+  std::optional<TokenLogprob> logprob;
+  if (score != nullptr) logprob = token_logprob(*score, sequence->spec.top_logprobs);
+  sequence->answer.push(token, std::move(logprob), update);
+  if (sequence->answer.stop_string()) {
+    finish(sequence, FinishReason::kStop, Status(), std::move(update));
+  } else if (sequence->generated.size() >= sequence->spec.max_tokens) {
+    finish(sequence, FinishReason::kLength, Status(), std::move(update));
+  } else if (!update.tokens.empty() || !update.text.empty() || !update.prompt.empty()) {
+    sequence->sink(sequence->id, std::move(update));
+  }
+}
+
+}  // namespace atlas::engine

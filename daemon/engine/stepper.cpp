@@ -1,0 +1,112 @@
+#include "daemon/engine/stepper.h"
+
+#include <algorithm>
+
+namespace atlas::engine {
+
+Result<std::unique_ptr<Stepper>> Stepper::create(std::shared_ptr<Generation> generation,
+                                                 const std::shared_ptr<Device>& device) {
+  ATLAS_ASSIGN_OR_RETURN(Stream stream, device->create_stream());
+  std::unique_ptr<Stepper> stepper(new Stepper(std::move(generation), std::move(stream)));
+  stepper->slots_.resize(stepper->generation_->plan().limits.max_sequences);
+  return stepper;
+}
+
+uint32_t Stepper::max_scored_rows() const {
+  uint32_t rows = 0;
+  for (const plan::StepPlan& step : generation_->plan().steps) {
+    const plan::Bucket& bucket = step.bucket;
+    if (bucket.kind == plan::StepKind::kPrefill && bucket.rows == bucket.logit_rows) {
+      rows = std::max(rows, bucket.rows);
+    }
+  }
+  return rows;
+}
+
+Result<std::vector<float>> Stepper::run(plan::StepKind kind, std::span<const StepRows> rows) {
+  const plan::Plan& plan = generation_->plan();
+  exec::Steps& steps = generation_->steps();
+  uint32_t row_count = 0, logit_count = 0;
+  for (const StepRows& one : rows) {
+    row_count += static_cast<uint32_t>(one.tokens.size());
+    logit_count += one.logit_rows;
+  }
+  const plan::Bucket* bucket = steps.bucket(kind, row_count, logit_count);
+  if (bucket == nullptr || rows.size() > plan.limits.max_sequences) {
+    return invalid_argument("no {} step holds {} rows of {} sequences with {} logit rows",
+                            plan::step_kind_name(kind), row_count, rows.size(), logit_count);
+  }
+  if (!steps.verified(*bucket)) {
+    ATLAS_RETURN_IF_ERROR(steps.verify(*bucket, stream_, generation_->scratch_page()));
+  }
+  exec::EntryView entry = generation_->control().begin();
+  for (const StepRows& one : rows) {
+    Slot& slot = slots_.at(one.slot);
+    if (one.restart) {
+      generation_->pool().give_back(slot.pages, std::nullopt, 0);
+      slot = {};
+    }
+    const auto count = static_cast<uint32_t>(one.tokens.size());
+    const uint32_t pages = (slot.length + count + plan.page_tokens - 1) / plan.page_tokens;
+    while (slot.pages.size() < pages) {
+      const auto page = generation_->pool().take_page();
+      if (!page || pages > plan.limits.max_pages) {
+        return invalid_argument("{} positions do not fit the context or the cache",
+                                slot.length + count);
+      }
+      slot.pages.push_back(*page);
+    }
+    kernels::SequenceInput& input = entry.sequences[entry.head->sequence_count++];
+    input = {};
+    input.slot = one.slot;
+    input.flags = (slot.length == 0 ? kernels::kSequenceReset : 0u) | kernels::kSequencePromptRows;
+    input.first_row = entry.head->row_count;
+    input.row_count = count;
+    input.logit_first = entry.head->logit_count;
+    input.logit_count = one.logit_rows;
+    input.sampling.top_p = 1.0f;
+    input.sampling.repetition_penalty = 1.0f;
+    std::copy(one.tokens.begin(), one.tokens.end(), entry.ids.begin() + entry.head->row_count);
+    std::fill_n(entry.targets.begin() + entry.head->logit_count, one.logit_rows, kernels::kNoToken);
+    for (; slot.announced < pages; ++slot.announced) {
+      entry.page_updates[entry.head->page_update_count++] = {one.slot, slot.announced,
+                                                             slot.pages[slot.announced], 0};
+    }
+    entry.head->row_count += count;
+    entry.head->logit_count += one.logit_rows;
+    slot.length += count;
+  }
+  const uint64_t step = generation_->control().finish();
+  ATLAS_RETURN_IF_ERROR(steps.launch(*bucket, stream_));
+  ATLAS_RETURN_IF_ERROR(stream_.synchronize());
+  ATLAS_ASSIGN_OR_RETURN(const exec::ResultView result, generation_->control().result(step));
+  for (const kernels::SequenceResult& one : result.sequences) {
+    if (one.error != 0) return internal_error("step {} reports error bits {}", step, one.error);
+  }
+  std::vector<float> logits(uint64_t{logit_count} * plan.limits.vocab);
+  if (!logits.empty()) {
+    ATLAS_RETURN_IF_ERROR(stream_.copy_to_host(
+        logits.data(), steps.buffers().at(plan.logits).address(), logits.size() * sizeof(float)));
+  }
+  return logits;
+}
+
+Status Stepper::run_sequence(
+    std::span<const TokenId> tokens, uint32_t chunk,
+    const std::function<Status(uint32_t first, std::span<const float>)>& visit) {
+  chunk = std::min(chunk, max_scored_rows());
+  if (chunk == 0) return invalid_argument("a chunk needs at least one row");
+  for (uint32_t first = 0; first < tokens.size();) {
+    const auto count = std::min<uint32_t>(chunk, static_cast<uint32_t>(tokens.size()) - first);
+    const bool decode = chunk == 1 && first > 0;
+    const StepRows rows{0, tokens.subspan(first, count), count, first == 0};
+    ATLAS_ASSIGN_OR_RETURN(
+        const std::vector<float> logits,
+        run(decode ? plan::StepKind::kDecode : plan::StepKind::kPrefill, {&rows, 1}));
+    ATLAS_RETURN_IF_ERROR(visit(first, logits));
+    first += count;
+  }
+  return {};
+}
+
+}  // namespace atlas::engine

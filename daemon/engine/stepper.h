@@ -1,0 +1,56 @@
+// Stepper: runs single steps by hand and shows their logits. For evaluation tools and tests; a
+// daemon's requests go through EngineCore.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "daemon/engine/generation.h"
+
+namespace atlas::engine {
+
+/// Rows that one sequence gives to a step. Its slot is its number.
+struct StepRows {
+  uint32_t slot = 0;
+  std::span<const TokenId> tokens;
+  uint32_t logit_rows = 0;  // the last rows, as many as this
+  bool restart = false;     // the sequence begins anew with these rows
+};
+
+/// Owns the generation's state while it lives: no engine may run on it. Not thread safe.
+class Stepper {
+ public:
+  static Result<std::unique_ptr<Stepper>> create(std::shared_ptr<Generation> generation,
+                                                 const std::shared_ptr<Device>& device);
+
+  /// Runs one step of `kind` and returns the logits of all logit rows, in order: [l, vocab].
+  /// Errors: kInvalidArgument if no bucket holds the rows or the pages are used up.
+  Result<std::vector<float>> run(plan::StepKind kind, std::span<const StepRows> rows);
+
+  /// All logits of one sequence, given in chunks of at most `chunk` rows: [tokens, vocab]. `visit`
+  /// gets them chunk by chunk. A chunk of 1 runs as decode steps after the first row.
+  Status run_sequence(std::span<const TokenId> tokens, uint32_t chunk,
+                      const std::function<Status(uint32_t first, std::span<const float>)>& visit);
+
+  uint32_t vocab() const { return generation_->plan().limits.vocab; }
+  /// Rows of the largest step that gives logits for every row.
+  uint32_t max_scored_rows() const;
+  Generation& generation() { return *generation_; }
+
+ private:
+  Stepper(std::shared_ptr<Generation> generation, Stream stream)
+      : generation_(std::move(generation)), stream_(std::move(stream)) {}
+
+  struct Slot {
+    uint32_t length = 0;
+    std::vector<uint32_t> pages;
+    uint32_t announced = 0;
+  };
+  std::shared_ptr<Generation> generation_;
+  Stream stream_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace atlas::engine

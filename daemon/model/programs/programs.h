@@ -1,0 +1,13 @@
+// The table of model programs by architecture.
+#pragma once
+
+#include "daemon/base/status.h"
+#include "daemon/model/checkpoint/model_config.h"
+#include "daemon/plan/step_builder.h"
+
+namespace atlas::model {
+
+/// The program of `config.architecture`. kUnimplemented names the architectures there are.
+Result<plan::StepProgram> model_program(const ModelConfig& config);
+
+}  // namespace atlas::model
