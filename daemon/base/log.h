@@ -18,6 +18,9 @@ enum class LogStyle { kPlain, kJournal };
 
 /// Sets level and style of the process's log on standard error. Thread safe.
 void configure_log(LogLevel level, LogStyle style);
+LogStyle log_style();
+/// kJournal if standard error is the journal (systemd sets JOURNAL_STREAM), otherwise kPlain.
+LogStyle detect_log_style();
 /// Parses "debug", "info", "warning", "error" or "critical".
 Result<LogLevel> parse_log_level(std::string_view text);
 /// Writes one line; callers use the level functions below.
@@ -28,10 +31,10 @@ template <typename... Args>
 void log_at(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
   if (log_enabled(level)) log_line(level, fmt::format(format, std::forward<Args>(args)...));
 }
-#define ATLAS_LOG_FUNCTION(name, level)                               \
-  template <typename... Args>                                         \
-  void name(fmt::format_string<Args...> format, Args&&... args) {     \
-    log_at(level, format, std::forward<Args>(args)...);               \
+#define ATLAS_LOG_FUNCTION(name, level)                           \
+  template <typename... Args>                                     \
+  void name(fmt::format_string<Args...> format, Args&&... args) { \
+    log_at(level, format, std::forward<Args>(args)...);           \
   }
 ATLAS_LOG_FUNCTION(log_debug, LogLevel::kDebug)
 ATLAS_LOG_FUNCTION(log_info, LogLevel::kInfo)

@@ -1,0 +1,290 @@
+#include "daemon/app/assembly.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "daemon/base/log.h"
+#include "daemon/model/chat_template/chat_template.h"
+#include "daemon/model/programs/programs.h"
+#include "daemon/model/tokenizer/tokenizer.h"
+
+namespace atlas::app {
+
+namespace fs = std::filesystem;
+using plugin_host::Plugin;
+using plugin_host::PluginKind;
+
+namespace {
+
+/// The folder lib/atlas beside the folder of the running program.
+fs::path library_folder() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  return program.parent_path().parent_path() / "lib" / "atlas";
+}
+
+fs::path plugin_folder(const settings::Settings& s) {
+  return s.plugins.directory.empty() ? library_folder() / "plugins" : fs::path(s.plugins.directory);
+}
+
+fs::path kernel_folder(const settings::Settings& s) {
+  const fs::path base =
+      s.plugins.kernels.empty() ? library_folder() / "kernels" : fs::path(s.plugins.kernels);
+  return base / s.platform.name;
+}
+
+/// The plugin of a platform's runtime, if the settings do not name another.
+std::string platform_plugin(const settings::Settings& s) {
+  if (!s.platform.plugin.empty()) return s.platform.plugin;
+  if (s.platform.name == "gb10" || s.platform.name == "h200") return "cuda";
+  if (s.platform.name == "strix-hip") return "hip";
+  return s.platform.name;
+}
+
+class CheckpointSource final : public plan::WeightSource {
+ public:
+  explicit CheckpointSource(std::shared_ptr<const model::Checkpoint> checkpoint)
+      : checkpoint_(std::move(checkpoint)) {}
+
+  std::vector<AtlasTensor> module_tensors(const std::string& module,
+                                          bool with_data) const override {
+    std::vector<AtlasTensor> tensors;
+    for (const model::TensorInfo& info : checkpoint_->with_prefix(module)) {
+      if (auto tensor = convert(info, with_data)) tensors.push_back(*tensor);
+    }
+    return tensors;
+  }
+  Result<AtlasTensor> tensor(const std::string& name, bool with_data) const override {
+    const model::TensorInfo* info = checkpoint_->find(name);
+    if (info == nullptr) return not_found("the checkpoint has no tensor '{}'", name);
+    return convert(*info, with_data);
+  }
+  void drop_cache(const AtlasTensor& tensor) const override {
+    if (const model::TensorInfo* info = checkpoint_->find(tensor.name))
+      checkpoint_->drop_cache(*info);
+  }
+
+ private:
+  Result<AtlasTensor> convert(const model::TensorInfo& info, bool with_data) const {
+    return model::to_abi_tensor(info, with_data ? checkpoint_->data(info).data() : nullptr);
+  }
+  std::shared_ptr<const model::Checkpoint> checkpoint_;
+};
+
+/// Decode steps of 1, 2, 4, ... sequences; prefill steps of 64 rows and of the settings' rows; one
+/// prefill step with logits for every row, for echo and evaluation.
+std::vector<plan::Bucket> buckets(const settings::EngineSettings& engine) {
+  using plan::StepKind;
+  std::vector<plan::Bucket> result;
+  for (uint32_t rows = 1; rows < engine.max_sequences; rows *= 2) {
+    result.push_back({StepKind::kDecode, rows, rows});
+  }
+  result.push_back({StepKind::kDecode, engine.max_sequences, engine.max_sequences});
+  constexpr uint32_t kSmallPrefill = 64;
+  const uint32_t logits = std::min(engine.max_sequences, engine.prefill_rows);
+  if (engine.prefill_rows > kSmallPrefill) {
+    result.push_back({StepKind::kPrefill, kSmallPrefill, std::min(logits, kSmallPrefill)});
+  }
+  result.push_back({StepKind::kPrefill, engine.prefill_rows, logits});
+  const uint32_t scored = std::min(engine.prefill_rows, kSmallPrefill);
+  if (logits < scored) result.push_back({StepKind::kPrefill, scored, scored});
+  return result;
+}
+
+plan::Shape shape(const settings::EngineSettings& engine, const model::ModelConfig& config) {
+  plan::Shape shape;
+  shape.max_sequences = engine.max_sequences;
+  shape.context_tokens = engine.context_tokens == 0
+                             ? config.max_positions
+                             : std::min(engine.context_tokens, config.max_positions);
+  shape.cache_tokens =
+      engine.cache_tokens == 0 ? 2 * uint64_t{shape.context_tokens} : engine.cache_tokens;
+  shape.buckets = buckets(engine);
+  // What the daemon itself takes beside the model: measured at start with tokenizer and
+  // connections.
+  shape.host_heap_bytes = 64u << 20;
+  shape.reserve_bytes = engine.reserve_bytes;
+  return shape;
+}
+
+/// The tokenizer, or null for a checkpoint without one.
+Result<std::shared_ptr<const model::Tokenizer>> load_tokenizer(
+    const model::Checkpoint& checkpoint) {
+  using Made = Result<model::Tokenizer>;
+  ATLAS_ASSIGN_OR_RETURN(const model::TokenizerSource source, checkpoint.tokenizer_source());
+  if (std::holds_alternative<std::monostate>(source)) {
+    return std::shared_ptr<const model::Tokenizer>();
+  }
+  const auto* files = std::get_if<model::HuggingfaceTokenizer>(&source);
+  Made made =
+      files != nullptr
+          ? model::Tokenizer::from_tokenizer_json(
+                files->tokenizer_json, files->tokenizer_config_json, files->generation_config_json)
+          : model::Tokenizer::from_gguf(std::get<model::GgufVocabulary>(source));
+  if (!made) return made.error().with_context("tokenizer");
+  return std::make_shared<const model::Tokenizer>(std::move(*made));
+}
+
+Status describe_model(const settings::Settings& settings, const model::Checkpoint& checkpoint,
+                      engine::ModelInfo& info) {
+  const model::ModelConfig& config = checkpoint.config();
+  info.id = model_name(settings);
+  info.architecture = config.architecture;
+  info.vocab = config.vocab;
+  info.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
+                            std::chrono::system_clock::now().time_since_epoch())
+                            .count();
+  ATLAS_ASSIGN_OR_RETURN(info.tokenizer, load_tokenizer(checkpoint));
+  if (info.tokenizer != nullptr && info.tokenizer->vocab_size() > config.vocab) {
+    return invalid_argument("the tokenizer has {} tokens and the model's embedding {} rows",
+                            info.tokenizer->vocab_size(), config.vocab);
+  }
+  info.end_of_generation = config.eos_ids;
+  if (info.tokenizer != nullptr) {
+    const auto& ends = info.tokenizer->end_of_generation();
+    info.end_of_generation.insert(info.end_of_generation.end(), ends.begin(), ends.end());
+  }
+  if (info.tokenizer != nullptr && checkpoint.chat_template()) {
+    auto parsed = model::ChatTemplate::parse(*checkpoint.chat_template(), info.id);
+    if (!parsed) return parsed.error();
+    info.chat_template = std::make_shared<const model::ChatTemplate>(std::move(*parsed));
+  }
+  info.bos_text = checkpoint.special_tokens().bos.value_or("");
+  info.eos_text = checkpoint.special_tokens().eos.value_or("");
+  return {};
+}
+
+/// "q4_1 + q8_0", by bytes.
+std::string weight_formats(const plan::Plan& plan) {
+  std::vector<std::pair<std::string, uint64_t>> formats;
+  for (const plan::Weight& weight : plan.weights) {
+    const auto known = std::find_if(formats.begin(), formats.end(),
+                                    [&](const auto& one) { return one.first == weight.format; });
+    const uint64_t bytes = plan.buffers[weight.buffer].bytes;
+    if (known == formats.end()) {
+      formats.emplace_back(weight.format, bytes);
+    } else {
+      known->second += bytes;
+    }
+  }
+  std::sort(formats.begin(), formats.end(),
+            [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text;
+  for (const auto& [format, bytes] : formats) text += (text.empty() ? "" : " + ") + format;
+  return text;
+}
+
+plugin_host::AuditReport audit_plan(const plan::Plan& plan, const Plugins& plugins) {
+  std::vector<plugin_host::KernelNeed> needs = plugin_host::core_needs();
+  for (const plan::StepPlan& step : plan.steps) {
+    for (const plan::Record& record : step.records) {
+      needs.push_back({record.owner, record.kernel, record.params_digest, true, "", ""});
+    }
+  }
+  return plugin_host::audit(plan.platform, plugins.registry.descriptors(), needs, plugins.packs);
+}
+
+}  // namespace
+
+std::string model_name(const settings::Settings& settings) {
+  if (!settings.model.name.empty()) return settings.model.name;
+  fs::path path = fs::path(settings.model.path).lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();
+  return path.extension() == ".gguf" ? path.stem().string() : path.filename().string();
+}
+
+std::shared_ptr<const plan::WeightSource> weight_source(
+    std::shared_ptr<const model::Checkpoint> checkpoint) {
+  return std::make_shared<CheckpointSource>(std::move(checkpoint));
+}
+
+Status load_plugins(const settings::Settings& settings, Plugins& plugins) {
+  const fs::path folder = plugin_folder(settings);
+  plugin_host::RegistryOptions options;
+  options.platform = settings.platform.name;
+  options.directory = folder.string();
+  const auto name = [&](const std::string& kind, const settings::PluginEntry& entry) {
+    options.named.push_back({entry.name, entry.path.empty()
+                                             ? (folder / (kind + "_" + entry.name + ".so")).string()
+                                             : entry.path});
+  };
+  const std::string platform = platform_plugin(settings);
+  const bool is_path = platform.find('/') != std::string::npos;
+  const std::string platform_name =
+      is_path ? fs::path(platform).stem().string().substr(std::string("platform_").size())
+              : platform;
+  name("platform", {platform_name, is_path ? platform : ""});
+  for (const settings::PluginEntry& entry : settings.plugins.quant) name("quant", entry);
+  for (const settings::PluginEntry& entry : settings.plugins.attention) name("attn", entry);
+  plugins.registry = plugin_host::PluginRegistry::load_all(options);
+  ATLAS_RETURN_IF_ERROR(plugins.registry.status());
+  plugins.platform = plugins.registry.find(platform_name);
+
+  const fs::path kernels = kernel_folder(settings);
+  ATLAS_ASSIGN_OR_RETURN(plugins.packs,
+                         plugin_host::PackIndex::read(settings.platform.name, kernels.string()));
+  return plugins.registry.add_packs(plugins.packs);
+}
+
+Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plugins) {
+  Assembly assembly{settings, nullptr, std::make_shared<engine::PlannedModel>(), {}};
+  engine::PlannedModel& model = *assembly.model;
+  auto opened = model::Checkpoint::open(settings.model.path);
+  if (!opened) return opened.error();
+  assembly.checkpoint = std::make_shared<const model::Checkpoint>(std::move(*opened));
+  const model::ModelConfig& config = assembly.checkpoint->config();
+
+  ATLAS_RETURN_IF_ERROR(describe_model(settings, *assembly.checkpoint, model.info));
+  ATLAS_ASSIGN_OR_RETURN(model.program, model::model_program(config));
+  model.weights = weight_source(assembly.checkpoint);
+  for (const std::shared_ptr<Plugin>& plugin : plugins.registry.plugins()) {
+    model.keep_alive.push_back(plugin);
+    switch (plugin->descriptor().kind) {
+      case PluginKind::kQuant:
+        model.quant.push_back({plugin->name(), &plugin->quant()});
+        break;
+      case PluginKind::kAttention:
+        model.attention.push_back({plugin->name(), &plugin->attention()});
+        break;
+      case PluginKind::kPlatform:
+        break;
+    }
+  }
+  model.shape = shape(settings.engine, config);
+  model.info.context_tokens = model.shape.context_tokens;
+  model.graphs = settings.engine.graphs ? exec::GraphPolicy::kOn : exec::GraphPolicy::kOff;
+  model.load_threads = std::max(1u, std::thread::hardware_concurrency());
+  if (Status status = engine::plan_model(model, settings.platform.name); !status.ok()) {
+    return status.with_context(fmt::format("planning '{}'", settings.model.path));
+  }
+  model.info.format = weight_formats(model.plan);
+  assembly.audit = audit_plan(model.plan, plugins);
+  ATLAS_RETURN_IF_ERROR(assembly.audit.to_status());
+  return assembly;
+}
+
+Result<std::shared_ptr<Device>> open_device(const settings::Settings& settings,
+                                            const Plugins& plugins) {
+  auto device = Device::open(&plugins.platform->platform(), settings.platform.name,
+                             settings.platform.options, plugins.platform);
+  if (!device) {
+    return device.error().with_context(fmt::format("platform '{}'", settings.platform.name));
+  }
+  return device;
+}
+
+Result<std::vector<Module>> load_modules(const std::shared_ptr<Device>& device,
+                                         const plugin_host::PackIndex& packs) {
+  std::vector<Module> modules;
+  for (const plugin_host::PackFile& file : packs.files()) {
+    ATLAS_ASSIGN_OR_RETURN(const std::string copy, packs.copy_for_loading(file, ""));
+    ATLAS_ASSIGN_OR_RETURN(Module module, device->load_module(copy));
+    modules.push_back(std::move(module));
+  }
+  return modules;
+}
+
+}  // namespace atlas::app
