@@ -29,6 +29,9 @@ struct ModelInfo {
   std::shared_ptr<const model::ChatTemplate> chat_template;  // null: no chat completions
   std::string bos_text, eos_text;                            // for the template
   std::vector<TokenId> end_of_generation;
+  /// A word for weights, plugins, packs and contracts: where it and the seed are equal, so are the
+  /// bytes of an answer. Clients see it as `system_fingerprint`.
+  std::string fingerprint;
 };
 
 enum class EngineState { kLoading, kServing, kDraining, kFailed, kStopped };

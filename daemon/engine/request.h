@@ -72,7 +72,8 @@ struct Finish {
 /// News of one request, in order. `text` is whole characters and never part of a stop string, so it
 /// may lag behind `tokens` or cover several of them.
 struct Update {
-  std::vector<TokenLogprob> prompt;  // once, before everything else, if prompt_logprobs
+  /// Once, before everything else, if prompt_logprobs: every token of the prompt but the first.
+  std::vector<TokenLogprob> prompt;
   std::string text;
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;  // one for each of `tokens`, if logprobs
