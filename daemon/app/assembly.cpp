@@ -1,15 +1,16 @@
 #include "daemon/app/assembly.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <filesystem>
+#include <span>
 #include <thread>
 
 #include "daemon/base/log.h"
 #include "daemon/model/chat_template/chat_template.h"
 #include "daemon/model/programs/programs.h"
 #include "daemon/model/tokenizer/tokenizer.h"
+#include "daemon/plugin_host/file_image.h"
 
 namespace atlas::app {
 
@@ -177,6 +178,18 @@ std::string weight_formats(const plan::Plan& plan) {
   return text;
 }
 
+/// Names what decides the bytes of an answer: plugins, packs, weights and their layouts.
+std::string fingerprint(const model::Checkpoint& checkpoint, const plan::Plan& plan,
+                        const Plugins& plugins) {
+  std::string text =
+      fmt::format("{} {} {};", plan.platform, checkpoint.format_name(), checkpoint.total_bytes());
+  for (const auto& plugin : plugins.registry.plugins()) text += plugin->digest() + ";";
+  for (const plugin_host::PackFile& pack : plugins.packs.files()) text += pack.digest + ";";
+  text += plan.weight_layout;
+  const auto bytes = std::as_bytes(std::span(text));
+  return "atlas-" + plugin_host::content_digest({bytes.begin(), bytes.end()});
+}
+
 plugin_host::AuditReport audit_plan(const plan::Plan& plan, const Plugins& plugins) {
   std::vector<plugin_host::KernelNeed> needs = plugin_host::core_needs();
   for (const plan::StepPlan& step : plan.steps) {
@@ -261,6 +274,7 @@ Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plu
     return status.with_context(fmt::format("planning '{}'", settings.model.path));
   }
   model.info.format = weight_formats(model.plan);
+  model.info.fingerprint = fingerprint(*assembly.checkpoint, model.plan, plugins);
   assembly.audit = audit_plan(model.plan, plugins);
   ATLAS_RETURN_IF_ERROR(assembly.audit.to_status());
   return assembly;

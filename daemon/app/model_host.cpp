@@ -84,7 +84,8 @@ Status ModelHost::load() {
   engine_->report_loading("planning", 0);
   ATLAS_ASSIGN_OR_RETURN(const Assembly assembly, assemble(settings_, *plugins));
   ATLAS_ASSIGN_OR_RETURN(const DeviceInfo info, device_->info());
-  ATLAS_RETURN_IF_ERROR(assembly.model->plan.ledger.check(info.available_bytes));
+  ATLAS_RETURN_IF_ERROR(
+      assembly.model->plan.ledger.check(info.available_bytes, info.unified_memory));
   ATLAS_ASSIGN_OR_RETURN(auto generation, build(assembly, *plugins, nullptr));
   ATLAS_RETURN_IF_ERROR(install(generation, assembly, plugins));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -149,7 +150,7 @@ Result<SwapVerdict> ModelHost::judge(const settings::Settings& wanted,
   if (!verdict.beside) {
     // With the old one gone, its bytes are free as well.
     const uint64_t freed = old == nullptr ? 0 : Generation::bytes_beside(*old, nullptr);
-    ATLAS_RETURN_IF_ERROR(plan.ledger.check(info.available_bytes + freed));
+    ATLAS_RETURN_IF_ERROR(plan.ledger.check(info.available_bytes + freed, info.unified_memory));
   }
   return verdict;
 }

@@ -33,8 +33,19 @@ uint64_t Ledger::total() const {
   return sum;
 }
 
-Status Ledger::check(uint64_t available) const {
-  if (total() <= available) return {};
+uint64_t Ledger::on_device(bool unified_memory) const {
+  if (unified_memory) return total();
+  uint64_t sum = 0;
+  for (const auto& [line, count] : bytes) {
+    const bool host = line == LedgerLine::kPinned || line == LedgerLine::kHostHeap;
+    if (!host) sum += count;
+  }
+  return sum;
+}
+
+Status Ledger::check(uint64_t available, bool unified_memory) const {
+  const uint64_t needed = on_device(unified_memory);
+  if (needed <= available) return {};
   constexpr double kMiB = 1024.0 * 1024.0;
   std::string lines;
   for (const auto& [line, count] : bytes) {
@@ -44,7 +55,7 @@ Status Ledger::check(uint64_t available) const {
   return resource_exhausted(
       "the model needs {:.1f} MiB and {:.1f} MiB are free (MiB: {}); lower engine.cache_tokens, "
       "engine.max_sequences or engine.prefill_rows, or free memory",
-      static_cast<double>(total()) / kMiB, static_cast<double>(available) / kMiB, lines);
+      static_cast<double>(needed) / kMiB, static_cast<double>(available) / kMiB, lines);
 }
 
 std::string_view step_kind_name(StepKind kind) {

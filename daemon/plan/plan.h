@@ -34,8 +34,10 @@ std::string_view ledger_line_name(LedgerLine line);
 struct Ledger {
   std::map<LedgerLine, uint64_t> bytes;
   uint64_t total() const;
-  /// Error kResourceExhausted with every line and what to change, if total() > available.
-  Status check(uint64_t available) const;
+  /// What of it lies in the device's memory: all of it where host and device share one.
+  uint64_t on_device(bool unified_memory) const;
+  /// Error kResourceExhausted with every line and what to change, if that is more than `available`.
+  Status check(uint64_t available, bool unified_memory) const;
 };
 
 struct Buffer {

@@ -19,7 +19,12 @@ ControlReply reply_to(Services& services, const std::shared_ptr<Exchange>& excha
     loop->post([&services, exchange, json = std::move(json)] {
       if (!exchange->open()) return;
       if (json) return exchange->reply_json(*json);
-      refuse(services, exchange, to_api_error(json.error()));
+      ApiError error = to_api_error(json.error());
+      if (json.error().code() == Code::kResourceExhausted) {
+        error.status = 507;  // memory, not a queue: asking again later does not help
+        error.retry_after_s = 0;
+      }
+      refuse(services, exchange, error);
     });
   };
 }

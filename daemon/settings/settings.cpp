@@ -247,12 +247,18 @@ bool is_section(const std::string& name) {
 }
 
 Status unknown_key(const std::string& where, const std::string& name) {
-  const Key* nearest = &table().front();
+  std::string nearest = table().front().name;
+  const auto consider = [&](const std::string& known) {
+    if (edit_distance(known, name) < edit_distance(nearest, name)) nearest = known;
+  };
   for (const Key& key : table()) {
-    if (edit_distance(key.name, name) < edit_distance(nearest->name, name)) nearest = &key;
+    consider(key.name);
+    for (size_t dot = key.name.find('.'); dot != std::string::npos;
+         dot = key.name.find('.', dot + 1)) {
+      consider(key.name.substr(0, dot));
+    }
   }
-  return invalid_argument("{}: there is no key '{}'; the nearest is '{}'", where, name,
-                          nearest->name);
+  return invalid_argument("{}: there is no key '{}'; the nearest is '{}'", where, name, nearest);
 }
 
 Status read_map(const YAML::Node& node, const std::string& prefix, Settings& settings) {

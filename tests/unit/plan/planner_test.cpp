@@ -284,12 +284,15 @@ TEST_CASE("planner: what is wrong is named") {
 TEST_CASE("ledger: too little memory is refused with every line and the way out") {
   Ledger ledger;
   ledger.bytes = {{LedgerLine::kWeights, 3 << 20}, {LedgerLine::kCache, 2 << 20}};
-  CHECK(ledger.check(5 << 20).ok());
-  const Status status = ledger.check(4 << 20);
+  CHECK(ledger.check(5 << 20, true).ok());
+  const Status status = ledger.check(4 << 20, true);
   CHECK(status.code() == Code::kResourceExhausted);
   CHECK(status.message().find("needs 5.0 MiB and 4.0 MiB are free") != std::string::npos);
   CHECK(status.message().find("weights 3.0, cache 2.0") != std::string::npos);
   CHECK(status.message().find("engine.cache_tokens") != std::string::npos);
+  ledger.bytes[LedgerLine::kHostHeap] = 9 << 20;
+  CHECK_FALSE(ledger.check(5 << 20, true).ok());
+  CHECK(ledger.check(5 << 20, false).ok());  // a device with memory of its own
 }
 
 TEST_SUITE_END();
