@@ -1,5 +1,7 @@
 #include "daemon/app/assembly.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -45,10 +47,18 @@ std::string platform_plugin(const settings::Settings& s) {
   return s.platform.name;
 }
 
+/// Whether a checkpoint is so large that a second copy of it in the page cache would be felt; a small
+/// one stays there, and the next start is quick.
+bool is_large(const model::Checkpoint& checkpoint) {
+  const auto memory = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                      static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  return checkpoint.total_bytes() > memory / 8;
+}
+
 class CheckpointSource final : public plan::WeightSource {
  public:
   explicit CheckpointSource(std::shared_ptr<const model::Checkpoint> checkpoint)
-      : checkpoint_(std::move(checkpoint)) {}
+      : checkpoint_(std::move(checkpoint)), large_(is_large(*checkpoint_)) {}
 
   std::vector<AtlasTensor> module_tensors(const std::string& module,
                                           bool with_data) const override {
@@ -64,8 +74,10 @@ class CheckpointSource final : public plan::WeightSource {
     return convert(*info, with_data);
   }
   void drop_cache(const AtlasTensor& tensor) const override {
-    if (const model::TensorInfo* info = checkpoint_->find(tensor.name))
+    if (!large_) return;
+    if (const model::TensorInfo* info = checkpoint_->find(tensor.name)) {
       checkpoint_->drop_cache(*info);
+    }
   }
 
  private:
@@ -73,6 +85,7 @@ class CheckpointSource final : public plan::WeightSource {
     return model::to_abi_tensor(info, with_data ? checkpoint_->data(info).data() : nullptr);
   }
   std::shared_ptr<const model::Checkpoint> checkpoint_;
+  bool large_;
 };
 
 /// Decode steps of 1, 2, 4, ... sequences; prefill steps of 64 rows and of the settings' rows; one

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -40,8 +41,14 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::drop_cache(uint64_t offset, uint64_t bytes) const {
-  if (fd_ >= 0) {
-    (void)::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes),
+  if (fd_ < 0 || bytes == 0 || offset >= size_) return;
+  // Pages that are mapped stay in the cache, so the whole ones inside the range are let go first.
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  const uint64_t begin = (offset + page - 1) / page * page;
+  const uint64_t end = (offset + std::min<uint64_t>(bytes, size_ - offset)) / page * page;
+  if (begin < end) {
+    (void)::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+    (void)::posix_fadvise(fd_, static_cast<off_t>(begin), static_cast<off_t>(end - begin),
                           POSIX_FADV_DONTNEED);
   }
 }
