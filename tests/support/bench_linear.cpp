@@ -2,7 +2,7 @@
 // memory read plainly beside it, and multiply-adds a second for more rows. Not a test; prints a
 // table.
 //   bench_linear [--threads N] [--format NAME] [--rows M, 0: one row from DRAM]... [--ms TIME]
-//   [--huge]
+//   [--huge] [--target AVX2]
 #include <sys/mman.h>
 
 #include <atomic>
@@ -13,12 +13,15 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/common/cpu_linear.h"
 #include "kernels/common/i16b32.h"
+#include "kernels/common/packed_float.h"
 #include "plugins/quant_gguf/pack.h"
 #include "tests/support/cpu_pack.h"
+#include "tests/support/cpu_targets.h"
 
 namespace atlas::test {
 namespace {
@@ -31,6 +34,7 @@ struct Options {
   std::vector<uint32_t> rows;
   double ms = 300;
   bool huge = false;
+  std::string target;
 };
 
 /// Threads that wait for the next piece of work by spinning, so that starting costs nothing.
@@ -99,19 +103,52 @@ void read_plainly(const uint8_t* from, size_t bytes) {
   asm volatile("" : : "m"(sum[0]));
 }
 
+/// A format as the bench needs it.
+struct Format {
+  std::string name;
+  bool encoded;
+  std::function<uint64_t(uint64_t)> group_bytes, row_bytes;
+  std::function<void(const uint8_t* const* rows, uint64_t k, uint8_t* out)> pack;
+};
+
+std::vector<Format> all_formats() {
+  std::vector<Format> formats;
+  for (const quant_gguf::BlockFormat& block : quant_gguf::kBlockFormats) {
+    formats.push_back(
+        {block.name, true, [&block](uint64_t k) { return block.layout.group_bytes(k); },
+         [&block](uint64_t k) { return k / block.layout.block() * block.block_bytes; },
+         block.pack});
+  }
+  for (const auto& [name, layout] : {std::pair{"f32", kernels::FloatLayout::kF32},
+                                     {"f16", kernels::FloatLayout::kF16},
+                                     {"bf16", kernels::FloatLayout::kBF16}}) {
+    const kernels::FloatLayout each = layout;
+    formats.push_back({name, false, [each](uint64_t k) { return float_group_bytes(each, k); },
+                       [each](uint64_t k) { return k * float_bytes(each); },
+                       [each](const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+                         pack_floats(each, rows, k, out);
+                       }});
+  }
+  return formats;
+}
+
 struct Case {
-  const char* name;
-  kernels::PackedLayout layout;
+  const Format& format;
   uint32_t n, k, m;
 };
 
 double product_seconds(const Options& options, const CpuPack& pack, Team& team, const Case& test,
                        const uint8_t* weights) {
-  Aligned x(kernels::i16b32_row_bytes(test.k) * test.m);
+  const uint64_t x_bytes =
+      test.format.encoded ? kernels::i16b32_row_bytes(test.k) : test.k * sizeof(float);
+  Aligned x(x_bytes * test.m);
   Aligned y(sizeof(float) * test.n * test.m);
   std::vector<float> row(test.k);
   for (uint32_t i = 0; i < test.k; ++i) row[i] = static_cast<float>(i % 17) - 8.0f;
-  for (size_t b = 0; b < x.size() / sizeof(kernels::I16B32Block); ++b) {
+  for (size_t i = 0; !test.format.encoded && i < x.size() / sizeof(float); ++i) {
+    x.as<float>()[i] = row[i % test.k];
+  }
+  for (size_t b = 0; test.format.encoded && b < x.size() / sizeof(kernels::I16B32Block); ++b) {
     kernels::encode_i16b32_block(row.data() + b % (test.k / 32) * 32,
                                  x.as<kernels::I16B32Block>() + b);
   }
@@ -120,11 +157,11 @@ double product_seconds(const Options& options, const CpuPack& pack, Team& team, 
   params.weight = weights;
   params.y = y.as<float>();
   params.row_count = &test.m;
-  params.x_row_bytes = kernels::i16b32_row_bytes(test.k);
+  params.x_row_bytes = x_bytes;
   params.y_stride = test.n;
   params.n = test.n;
   params.k = test.k;
-  const auto kernel = pack.kernel(std::string("linear_") + test.name);
+  const auto kernel = pack.kernel(std::string("linear_") + test.format.name);
   const uint32_t tasks = kernels::linear_tasks(test.n);
   std::atomic<uint32_t> next{0};
   return best_seconds(options, [&] {
@@ -153,21 +190,43 @@ void measure(const Options& options) {
               kBytes / read / 1e9);
   const std::vector<uint32_t> rows =
       options.rows.empty() ? std::vector<uint32_t>{0, 1, 2, 4, 8, 16, 64, 512} : options.rows;
-  for (const quant_gguf::BlockFormat& format : quant_gguf::kBlockFormats) {
+  for (const Format& format : all_formats()) {
     if (!options.format.empty() && options.format != format.name) continue;
     for (const uint32_t m : rows) {
       // m 0 stands for one row over all of the memory; the rest take weights that fit a cache.
       const uint32_t k = 1536;
-      const auto all = static_cast<uint32_t>(kBytes / format.layout.group_bytes(k) * 16);
-      const Case test{format.name, format.layout, m == 0 ? all : 256u, k, std::max(m, 1u)};
+      const auto all = static_cast<uint32_t>(kBytes / format.group_bytes(k) * 16);
+      const Case test{format, m == 0 ? all : 256u, k, std::max(m, 1u)};
       const double seconds = product_seconds(options, pack, team, test, memory);
-      const double bytes = static_cast<double>(test.n) / 16 * format.layout.group_bytes(k);
-      std::printf("%-5s m %-4u n %-7u k %-5u %9.1f us  %6.1f GB/s  %7.1f GMAC/s\n", test.name,
-                  test.m, test.n, k, seconds * 1e6, bytes / seconds / 1e9,
+      const double bytes = static_cast<double>(test.n) / 16 * format.group_bytes(k);
+      std::printf("%-5s m %-4u n %-7u k %-5u %9.1f us  %6.1f GB/s  %7.1f GMAC/s\n",
+                  test.format.name.c_str(), test.m, test.n, k, seconds * 1e6, bytes / seconds / 1e9,
                   double{1} * test.n * k * test.m / seconds / 1e9);
     }
   }
   std::free(memory);
+}
+
+/// One thread packs 32 MB of rows.
+void measure_pack(const Options& options) {
+  for (const Format& format : all_formats()) {
+    if (!options.format.empty() && options.format != format.name) continue;
+    const uint64_t k = 1536;
+    const uint64_t groups = (32u << 20) / format.group_bytes(k);
+    std::vector<uint8_t> from(groups * 16 * format.row_bytes(k), 0x22);
+    Aligned to(groups * format.group_bytes(k));
+    const double seconds = best_seconds(options, [&] {
+      for (uint64_t g = 0; g < groups; ++g) {
+        const uint8_t* rows[16];
+        for (uint64_t r = 0; r < 16; ++r) {
+          rows[r] = from.data() + (g * 16 + r) * format.row_bytes(k);
+        }
+        format.pack(rows, k, to.as<uint8_t>() + g * format.group_bytes(k));
+      }
+    });
+    std::printf("%-5s packs %5.2f GB/s a thread\n", format.name.c_str(),
+                from.size() / seconds / 1e9);
+  }
 }
 
 Options parse(int count, char** arguments) {
@@ -179,6 +238,7 @@ Options parse(int count, char** arguments) {
       options.huge = true;
       continue;
     }
+    if (key == "--target") options.target = value;
     if (key == "--threads") options.threads = static_cast<uint32_t>(std::atoi(value));
     if (key == "--format") options.format = value;
     if (key == "--rows") options.rows.push_back(static_cast<uint32_t>(std::atoi(value)));
@@ -192,6 +252,14 @@ Options parse(int count, char** arguments) {
 }  // namespace atlas::test
 
 int main(int count, char** arguments) {
-  atlas::test::measure(atlas::test::parse(count, arguments));
+  using namespace atlas::test;
+  const Options options = parse(count, arguments);
+  for (const CpuTarget& target : cpu_targets()) {
+    if (options.target != target.name) continue;
+    hwy::SetSupportedTargetsForTest(target.bit);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+  measure(options);
+  measure_pack(options);
   return 0;
 }
