@@ -15,6 +15,7 @@
 
 #include "kernels/common/packed_float.h"
 #include "kernels/cpu/linear_walk-inl.h"
+#include "kernels/cpu/packed_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 ATLAS_VNNI_BEGIN
@@ -24,9 +25,8 @@ namespace atlas::kernels::cpu::HWY_NAMESPACE {
 template <FloatLayout kLayout>
 class FloatWeights {
  public:
-  static constexpr uint32_t kStep = 2;
   struct Block {
-    VF w[kStep];
+    VF w[2];
   };
 
   FloatWeights(const uint8_t* group, uint32_t lane) : at_(group + float_offset(kLayout, lane, 0)) {}
@@ -52,14 +52,39 @@ class FloatWeights {
     }
     return block;
   }
-  template <uint32_t kElement>
-  static HWY_INLINE VF get(const Block& block) {
-    return block.w[kElement];
-  }
 
  private:
   const uint8_t* at_;
 };
+
+template <uint32_t kRows, uint32_t kCount, class Block>
+HWY_INLINE void add_elements(const Block& block, const uint8_t* x, size_t x_stride,
+                             VF (&parts)[2 * kRows]) {
+  unrolled<kCount>([&](auto element) ATLAS_INLINE_LAMBDA {
+    unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA {
+      const VF value = broadcast_float(x + r * x_stride + sizeof(float) * element);
+      constexpr uint32_t kPart = element * kRows + r;
+      parts[kPart] = fma(block.w[element], value, parts[kPart]);
+    });
+  });
+}
+
+/// Adds elements [begin, end) of k, one segment of the contract, to the totals of kRows rows.
+template <class Weights, uint32_t kRows>
+HWY_INLINE void add_segment(const Weights& weights, uint32_t begin, uint32_t end, const uint8_t* x,
+                            size_t x_stride, VF (&sums)[kRows]) {
+  VF parts[2 * kRows];
+  unrolled<2 * kRows>([&](auto i) ATLAS_INLINE_LAMBDA { parts[i] = hn::Zero(F32()); });
+  x += size_t{begin} * sizeof(float);
+  uint32_t k = begin;
+  for (; k + 2 <= end; k += 2, x += 2 * sizeof(float)) {
+    add_elements<kRows, 2>(weights.load(k, true), x, x_stride, parts);
+  }
+  if (k < end) add_elements<kRows, 1>(weights.load(k, false), x, x_stride, parts);
+  unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA {
+    sums[r] = hn::Add(sums[r], hn::Add(parts[r], parts[kRows + r]));
+  });
+}
 
 /// kLanes outputs of a product: what linear_walk-inl.h runs over rows.
 template <class Weights>
@@ -79,34 +104,11 @@ class FloatProduct {
     unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA { sums[r] = hn::Zero(F32()); });
     for (uint32_t begin = 0; begin < k_; begin += kF32Segment) {
       const uint32_t end = begin + std::min(k_ - begin, kF32Segment);
-      VF parts[2 * kRows];
-      unrolled<2 * kRows>([&](auto i) ATLAS_INLINE_LAMBDA { parts[i] = hn::Zero(F32()); });
-      uint32_t k = begin;
-      for (; k + kStep <= end; k += kStep) add<kRows, kStep>(weights_.load(k, true), x, k, parts);
-      if (kStep == 2 && k < end) add<kRows, 1>(weights_.load(k, false), x, k, parts);
-      unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA {
-        sums[r] = hn::Add(sums[r], hn::Add(parts[r], parts[kRows + r]));
-      });
+      add_segment<Weights, kRows>(weights_, begin, end, x, x_stride_, sums);
     }
   }
 
  private:
-  static constexpr uint32_t kStep = Weights::kStep;
-
-  template <uint32_t kRows, uint32_t kCount>
-  HWY_INLINE void add(const typename Weights::Block& block, const uint8_t* x, uint32_t k,
-                      VF (&parts)[2 * kRows]) const {
-    x += size_t{k} * sizeof(float);
-    unrolled<kCount>([&](auto element) ATLAS_INLINE_LAMBDA {
-      const VF w = Weights::template get<element>(block);
-      constexpr uint32_t kPart = element % 2 * kRows;
-      unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA {
-        const VF value = broadcast_float(x + r * x_stride_ + sizeof(float) * element);
-        parts[kPart + r] = fma(w, value, parts[kPart + r]);
-      });
-    });
-  }
-
   Weights weights_;
   const uint8_t* x_;
   size_t x_stride_;

@@ -43,6 +43,11 @@ void tile(const Product& product, const Outputs& out, uint32_t row) {
 template <class Product>
 void all_rows(const Product& product, const Outputs& out, uint32_t rows) {
   uint32_t row = 0;
+  if constexpr (requires { Product::kManyRows; }) {
+    for (; row + Product::kManyRows <= rows; row += Product::kManyRows) {
+      tile<Product::kManyRows>(product, out, row);
+    }
+  }
   for (; row + kTileRows <= rows; row += kTileRows) tile<kTileRows>(product, out, row);
   if (kTileRows > 4 && row + 4 <= rows) {
     tile<4>(product, out, row);

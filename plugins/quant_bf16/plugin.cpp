@@ -21,14 +21,7 @@ struct Traits : kernels::CpuLinearTraits {
 };
 
 constexpr AtlasQuantApi kApi = sdk::PackedLinear<Traits>::api();
-constexpr AtlasPlugin kPlugin = {sizeof(AtlasPlugin),
-                                 ATLAS_ABI_MAJOR,
-                                 ATLAS_ABI_MINOR,
-                                 ATLAS_KIND_QUANT,
-                                 &kApi,
-                                 nullptr,
-                                 nullptr,
-                                 nullptr};
+constexpr AtlasPlugin kPlugin = sdk::quant_plugin(&kApi);
 
 }  // namespace
 }  // namespace atlas::quant_bf16

@@ -353,6 +353,18 @@ class PackedLinear {
   }
 };
 
+/// The table that an entry function hands out.
+constexpr AtlasPlugin quant_plugin(const AtlasQuantApi* api) {
+  return {sizeof(AtlasPlugin),
+          ATLAS_ABI_MAJOR,
+          ATLAS_ABI_MINOR,
+          ATLAS_KIND_QUANT,
+          api,
+          nullptr,
+          nullptr,
+          nullptr};
+}
+
 /// Two kernels for each format, and those that every format shares.
 template <size_t kFormats, size_t kShared>
 consteval std::array<AtlasDescriptorKernel, 2 * kFormats + kShared> kernels_of(

@@ -119,6 +119,13 @@ std::vector<Format> all_formats() {
          [&block](uint64_t k) { return k / block.layout.block() * block.block_bytes; },
          block.pack});
   }
+  for (const quant_gguf::BlockFormat& block : quant_gguf::kBlockFormats) {
+    formats.push_back(
+        {std::string(block.name) + "_f32", false,
+         [&block](uint64_t k) { return block.layout.group_bytes(k); },
+         [&block](uint64_t k) { return k / block.layout.block() * block.block_bytes; },
+         block.pack});
+  }
   for (const auto& [name, layout] : {std::pair{"f32", kernels::FloatLayout::kF32},
                                      {"f16", kernels::FloatLayout::kF16},
                                      {"bf16", kernels::FloatLayout::kBF16}}) {
@@ -199,7 +206,7 @@ void measure(const Options& options) {
       const Case test{format, m == 0 ? all : 256u, k, std::max(m, 1u)};
       const double seconds = product_seconds(options, pack, team, test, memory);
       const double bytes = static_cast<double>(test.n) / 16 * format.group_bytes(k);
-      std::printf("%-5s m %-4u n %-7u k %-5u %9.1f us  %6.1f GB/s  %7.1f GMAC/s\n",
+      std::printf("%-8s m %-4u n %-7u k %-5u %9.1f us  %6.1f GB/s  %7.1f GMAC/s\n",
                   test.format.name.c_str(), test.m, test.n, k, seconds * 1e6, bytes / seconds / 1e9,
                   double{1} * test.n * k * test.m / seconds / 1e9);
     }
@@ -224,7 +231,7 @@ void measure_pack(const Options& options) {
         format.pack(rows, k, to.as<uint8_t>() + g * format.group_bytes(k));
       }
     });
-    std::printf("%-5s packs %5.2f GB/s a thread\n", format.name.c_str(),
+    std::printf("%-8s packs %5.2f GB/s a thread\n", format.name.c_str(),
                 from.size() / seconds / 1e9);
   }
 }

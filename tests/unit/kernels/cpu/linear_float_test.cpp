@@ -1,5 +1,5 @@
-// Products of floating-point weights: every instruction set against a scalar walk of the contract
-// "f32", bit for bit, and against float64.
+// Products with float32 rows, of floating-point weights and of decoded blocks: every instruction
+// set against a scalar walk of the contract "f32", bit for bit, and against float64.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -12,13 +12,52 @@
 #include "tests/support/cpu_pack.h"
 #include "tests/support/cpu_targets.h"
 #include "tests/support/float_weights.h"
+#include "tests/support/gguf_weights.h"
 
 namespace atlas::test {
 namespace {
 
 using kernels::FloatLayout;
 
-constexpr FloatLayout kLayouts[] = {FloatLayout::kF32, FloatLayout::kF16, FloatLayout::kBF16};
+/// Weights of any kind: their numbers, and packed for a kernel.
+struct Weights {
+  explicit Weights(const FloatWeights& weights)
+      : kernel(std::string("linear_") + name_of(weights.layout)),
+        n(weights.n),
+        k(weights.k),
+        values(weights.values),
+        packed(weights.packed.data(), weights.packed.data() + weights.packed.size()) {}
+  explicit Weights(const GgufWeights& weights)
+      : kernel(std::string("linear_") + weights.format.name + "_f32"),
+        n(weights.n),
+        k(weights.k),
+        packed(weights.packed.data(), weights.packed.data() + weights.packed.size()) {
+    for (uint32_t i = 0; i < n; ++i) {
+      const std::vector<float> row = weights.decode(i);
+      values.insert(values.end(), row.begin(), row.end());
+    }
+  }
+  float at(uint32_t row, uint32_t i) const { return values[size_t{row} * k + i]; }
+
+  std::string kernel;
+  uint32_t n, k;
+  std::vector<float> values;
+  std::vector<std::byte> packed;
+};
+
+/// One of each format, `n` x about `k`.
+std::vector<Weights> all_weights(uint32_t n, uint32_t k) {
+  std::vector<Weights> all;
+  for (const auto layout : {FloatLayout::kF32, FloatLayout::kF16, FloatLayout::kBF16}) {
+    all.emplace_back(FloatWeights(layout, n, k));
+  }
+  for (const quant_gguf::BlockFormat& format : quant_gguf::kBlockFormats) {
+    const uint32_t block = format.layout.block();
+    all.emplace_back(GgufWeights(format, n, std::max(1u, k / block) * block));
+  }
+  return all;
+}
+
 constexpr float kUntouched = -7.25f;
 constexpr size_t kPadding = 3;  // elements behind each row of x and y
 
@@ -30,9 +69,8 @@ std::vector<float> activations(uint32_t m, uint32_t k) {
   return x;
 }
 
-std::vector<float> run(const CpuPack& pack, const FloatWeights& weights,
-                       const std::vector<float>& x, uint32_t m, Split split = {},
-                       uint32_t epilogue = ATLAS_EPILOGUE_NONE) {
+std::vector<float> run(const CpuPack& pack, const Weights& weights, const std::vector<float>& x,
+                       uint32_t m, Split split = {}, uint32_t epilogue = ATLAS_EPILOGUE_NONE) {
   std::vector<float> y(size_t{m} * (weights.n + kPadding), kUntouched);
   kernels::LinearParams params{};
   params.x = x.data();
@@ -44,12 +82,11 @@ std::vector<float> run(const CpuPack& pack, const FloatWeights& weights,
   params.n = weights.n;
   params.k = weights.k;
   params.epilogue = epilogue;
-  pack.run(std::string("linear_") + name_of(weights.layout), params,
-           kernels::linear_tasks(params.n), split);
+  pack.run(weights.kernel, params, kernels::linear_tasks(params.n), split);
   return y;
 }
 
-float contract(const FloatWeights& weights, const float* x, uint32_t output) {
+float contract(const Weights& weights, const float* x, uint32_t output) {
   float total = 0.0f;
   for (uint32_t begin = 0; begin < weights.k; begin += kernels::kF32Segment) {
     float parts[2] = {0.0f, 0.0f};
@@ -61,36 +98,38 @@ float contract(const FloatWeights& weights, const float* x, uint32_t output) {
   return total;
 }
 
+/// Elements of y that differ from the scalar walk, or were written though they are no outputs.
+size_t wrong_bits(const Weights& weights, const std::vector<float>& x,
+                  const std::vector<float>& y) {
+  const size_t stride = weights.n + kPadding;
+  size_t wrong = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    const auto output = static_cast<uint32_t>(i % stride);
+    const float* row = x.data() + i / stride * (weights.k + kPadding);
+    const float expected = output < weights.n ? contract(weights, row, output) : kUntouched;
+    wrong += y[i] != expected ? 1 : 0;
+  }
+  return wrong;
+}
+
 }  // namespace
 
 TEST_SUITE("kernels/cpu") {
   TEST_CASE("linear float: every instruction set has the contract's bits, odd sizes included") {
     const CpuPack pack;
-    for (const FloatLayout layout : kLayouts) {
-      CHECK(pack.params_digest(std::string("linear_") + name_of(layout)) ==
-            kernels::kLinearParamsDigest);
-      for (const auto& [n, k] : {std::pair{1u, 1u}, {37u, 33u}, {48u, 256u}, {17u, 643u}}) {
-        const FloatWeights weights(layout, n, k);
-        for (const uint32_t m : {1u, 3u, 9u, 23u}) {
-          const std::vector<float> x = activations(m, k);
+    for (const auto& [columns, n] : {std::pair{1u, 1u}, {33u, 37u}, {256u, 48u}, {643u, 17u}}) {
+      for (const Weights& weights : all_weights(n, columns)) {
+        CHECK(pack.params_digest(weights.kernel) == kernels::kLinearParamsDigest);
+        for (const uint32_t m : {1u, 3u, 9u, 47u}) {
+          const std::vector<float> x = activations(m, weights.k);
           for (const CpuTarget& target : cpu_targets()) {
             const ForcedTarget forced(target);
-            const std::vector<float> y = run(pack, weights, x, m);
-            size_t wrong = 0;
-            for (size_t i = 0; i < y.size(); ++i) {
-              const auto row = static_cast<uint32_t>(i / (n + kPadding));
-              const auto output = static_cast<uint32_t>(i % (n + kPadding));
-              const float expected =
-                  output < n ? contract(weights, x.data() + row * (k + kPadding), output)
-                             : kUntouched;
-              wrong += y[i] != expected ? 1 : 0;
-            }
-            CAPTURE(name_of(layout));
+            CAPTURE(weights.kernel);
             CAPTURE(target.name);
             CAPTURE(n);
-            CAPTURE(k);
+            CAPTURE(weights.k);
             CAPTURE(m);
-            CHECK(wrong == 0);
+            CHECK(wrong_bits(weights, x, run(pack, weights, x, m)) == 0);
           }
         }
       }
@@ -99,9 +138,8 @@ TEST_SUITE("kernels/cpu") {
 
   TEST_CASE("linear float: a row has the same bits alone, among many, and for any split") {
     const CpuPack pack;
-    for (const FloatLayout layout : kLayouts) {
-      CAPTURE(name_of(layout));
-      const FloatWeights weights(layout, 2100, 576);
+    for (const Weights& weights : all_weights(1100, 576)) {
+      CAPTURE(weights.kernel);
       const std::vector<float> x = activations(64, weights.k);
       const std::vector<float> all = run(pack, weights, x, 64);
       CHECK(run(pack, weights, x, 64, Split{2, 1}) == all);
@@ -115,8 +153,7 @@ TEST_SUITE("kernels/cpu") {
 
   TEST_CASE("linear float: against float64 the error is that of float32 sums; add adds") {
     const CpuPack pack;
-    for (const FloatLayout layout : kLayouts) {
-      const FloatWeights weights(layout, 33, 1536);
+    for (const Weights& weights : all_weights(33, 1536)) {
       const std::vector<float> x = activations(2, weights.k);
       const std::vector<float> y = run(pack, weights, x, 2);
       const std::vector<float> added = run(pack, weights, x, 2, {}, ATLAS_EPILOGUE_ADD);
@@ -139,7 +176,7 @@ TEST_SUITE("kernels/cpu") {
 
   TEST_CASE("linear float: infinities and NaN pass through without harm to other rows") {
     const CpuPack pack;
-    const FloatWeights weights(FloatLayout::kBF16, 20, 64);
+    const Weights weights(FloatWeights(FloatLayout::kBF16, 20, 64));
     std::vector<float> x = activations(3, weights.k);
     const std::vector<float> before = run(pack, weights, x, 3);
     x[weights.k + kPadding + 5] = std::numeric_limits<float>::quiet_NaN();

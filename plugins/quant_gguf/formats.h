@@ -1,0 +1,75 @@
+// The tables of the two plugins that this folder makes. Both pack alike; they differ in the
+// arithmetic of block formats: "gguf" rounds activations to 16 bits a block (contract "i16b32"),
+// "gguf_f32" takes them as they are (contract "f32"), at about half the speed.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "kernels/common/cpu_linear.h"
+#include "kernels/common/float_formats.h"
+#include "kernels/common/i16b32.h"
+#include "plugins/quant_gguf/pack.h"
+#include "plugins/sdk/packed_linear.h"
+
+namespace atlas::quant_gguf {
+
+template <const kernels::PackedLayout& kLayout>
+uint64_t group_bytes(uint64_t k) {
+  return kLayout.group_bytes(k);
+}
+
+/// What is the same in both tables; products are added by encoded() or plain().
+template <const kernels::PackedLayout& kLayout, PackGroup kPack>
+constexpr sdk::PackedFormat block_format(const char* name, const char* layout, const char* gather,
+                                         AtlasDType dtype, uint32_t bytes) {
+  sdk::PackedFormat format{};
+  format.name = name;
+  format.layout = layout;
+  format.gather = gather;
+  format.dtype = dtype;
+  format.block = kLayout.block();
+  format.block_bytes = bytes;
+  format.group_bytes = group_bytes<kLayout>;
+  format.pack = kPack;
+  return format;
+}
+
+constexpr sdk::PackedFormat encoded(sdk::PackedFormat format, const char* linear) {
+  format.contract = kernels::kI16B32Name;
+  format.encoding = kernels::kI16B32Name;
+  format.encode = kernels::kEncodeI16B32;
+  format.linear = linear;
+  return format;
+}
+
+constexpr sdk::PackedFormat plain(sdk::PackedFormat format, const char* linear) {
+  format.contract = kernels::kF32Contract;
+  format.encoding = "";
+  format.linear = linear;
+  return format;
+}
+
+#define ATLAS_BLOCK_FORMAT(name, NAME, bytes)                                                   \
+  block_format<kernels::kPacked##NAME, pack_##name>(#name, #name " rows16 v1", "gather_" #name, \
+                                                    ATLAS_##NAME, bytes)
+#define ATLAS_ENCODED(name, NAME, bytes) \
+  encoded(ATLAS_BLOCK_FORMAT(name, NAME, bytes), "linear_" #name)
+#define ATLAS_PLAIN(name, NAME, bytes) \
+  plain(ATLAS_BLOCK_FORMAT(name, NAME, bytes), "linear_" #name "_f32")
+
+/// `BLOCK` is one of the two macros above.
+#define ATLAS_GGUF_FORMATS(BLOCK)                                                               \
+  {                                                                                             \
+    BLOCK(q4_0, Q4_0, 18), BLOCK(q4_1, Q4_1, 20), BLOCK(q5_0, Q5_0, 22), BLOCK(q5_1, Q5_1, 24), \
+        BLOCK(q8_0, Q8_0, 34), BLOCK(q4_k, Q4_K, 144), BLOCK(q5_k, Q5_K, 176),                  \
+        BLOCK(q6_k, Q6_K, 210), ATLAS_FLOAT_FORMAT(sdk::PackedFormat, f32, F32),                \
+        ATLAS_FLOAT_FORMAT(sdk::PackedFormat, f16, F16),                                        \
+        ATLAS_FLOAT_FORMAT(sdk::PackedFormat, bf16, BF16)                                       \
+  }
+
+inline constexpr std::array<sdk::PackedFormat, 11> kEncodedFormats =
+    ATLAS_GGUF_FORMATS(ATLAS_ENCODED);
+inline constexpr std::array<sdk::PackedFormat, 11> kPlainFormats = ATLAS_GGUF_FORMATS(ATLAS_PLAIN);
+
+}  // namespace atlas::quant_gguf

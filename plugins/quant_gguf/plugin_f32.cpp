@@ -1,0 +1,27 @@
+// Quantization plugin "gguf_f32": the same weights as "gguf", multiplied with float32 activations.
+#include "plugins/quant_gguf/formats.h"
+
+namespace atlas::quant_gguf {
+namespace {
+
+struct Traits : kernels::CpuLinearTraits {
+  static std::span<const sdk::PackedFormat> formats() { return kPlainFormats; }
+};
+
+constexpr AtlasQuantApi kApi = sdk::PackedLinear<Traits>::api();
+constexpr AtlasPlugin kPlugin = sdk::quant_plugin(&kApi);
+
+}  // namespace
+}  // namespace atlas::quant_gguf
+
+ATLAS_DESCRIPTOR(atlas::sdk::describe(
+    atlas::sdk::Identity{ATLAS_KIND_QUANT, "gguf_f32", "0.1.0", "Apache-2.0"},
+    std::array<std::string_view, 1>{"cpu"},
+    atlas::sdk::kernels_of(atlas::quant_gguf::kPlainFormats, "cpu",
+                           atlas::kernels::kLinearParamsDigest, atlas::kernels::kGatherParamsDigest,
+                           std::array<AtlasDescriptorKernel, 0>{})));
+
+extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(
+    const AtlasHost* host, AtlasError* error) {
+  return atlas::sdk::enter(atlas::quant_gguf::kPlugin, host, error);
+}
