@@ -1,7 +1,7 @@
 // The steps of pre_tokenizer.h, each over all pieces of the one before.
 #include "daemon/model/tokenizer/pre_tokenizer.h"
 
-#include "daemon/model/tokenizer/unicode_tables.h"
+#include "daemon/model/tokenizer/utf8.h"
 
 namespace atlas::model {
 
@@ -10,14 +10,13 @@ const char* const kGpt2Pattern =
 
 namespace {
 
-std::string digits_pattern() {
-  std::string pattern = "[\\p{N}";
-  for (size_t i = 0; i < kNumericBeyondCategoriesCount; ++i) {
-    const CodePointRange& range = kNumericBeyondCategories[i];
-    pattern += fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", static_cast<uint32_t>(range.first),
-                           static_cast<uint32_t>(range.last));
+std::optional<TextRange> find_digit(std::string_view text, size_t from) {
+  for (size_t at = from; at < text.size();) {
+    const CodePoint c = decode_utf8(text, at);
+    if (is_numeric(c.value)) return TextRange{at, at + c.size};
+    at += c.size;
   }
-  return pattern + "]";
+  return std::nullopt;
 }
 
 // Collects the pieces of one text under a behavior that may glue a piece to its neighbour: the last
@@ -78,13 +77,11 @@ Result<PreTokenizer> PreTokenizer::compile(const std::vector<SplitStep>& steps) 
   }
   std::vector<Step> compiled;
   for (const SplitStep& step : steps) {
-    Step out{std::nullopt, step.behavior, step.invert};
+    Step out{step.kind, std::nullopt, step.behavior, step.invert};
     if (step.kind == SplitStep::Kind::kRegex) {
       ATLAS_ASSIGN_OR_RETURN(out.regex, Regex::compile(step.pattern));
     } else if (step.kind == SplitStep::Kind::kLiteral) {
       ATLAS_ASSIGN_OR_RETURN(out.regex, Regex::compile_literal(step.pattern));
-    } else if (step.kind == SplitStep::Kind::kDigits) {
-      ATLAS_ASSIGN_OR_RETURN(out.regex, Regex::compile(digits_pattern()));
     }
     compiled.push_back(std::move(out));
   }
@@ -93,7 +90,7 @@ Result<PreTokenizer> PreTokenizer::compile(const std::vector<SplitStep>& steps) 
 
 void PreTokenizer::apply(const Step& step, std::string_view piece, Scratch& scratch,
                          std::vector<std::string_view>& out) {
-  if (!step.regex) {
+  if (step.kind == SplitStep::Kind::kPrefixSpace) {
     if (!piece.starts_with(' ')) piece = scratch.owned.emplace_back(" " + std::string(piece));
     out.push_back(piece);
     return;
@@ -101,7 +98,8 @@ void PreTokenizer::apply(const Step& step, std::string_view piece, Scratch& scra
   PieceJoiner pieces(piece, step.behavior, out);
   size_t done = 0, from = 0;
   while (from < piece.size()) {
-    const std::optional<TextRange> match = step.regex->find(piece, from, scratch.regex);
+    const std::optional<TextRange> match =
+        step.regex ? step.regex->find(piece, from, scratch.regex) : find_digit(piece, from);
     if (!match) break;
     if (match->begin > done) pieces.add({done, match->begin}, step.invert);
     if (match->end > match->begin) {

@@ -48,7 +48,8 @@ class PreTokenizer {
 
  private:
   struct Step {
-    std::optional<Regex> regex;  // none: put a space in front
+    SplitStep::Kind kind;
+    std::optional<Regex> regex;  // for kRegex and kLiteral
     SplitBehavior behavior;
     bool invert;
   };

@@ -12,6 +12,7 @@
 #include "daemon/model/tokenizer/utf8.h"
 
 struct pcre2_real_code_8;
+struct pcre2_real_match_context_8;
 struct pcre2_real_match_data_8;
 
 namespace atlas::model {
@@ -35,7 +36,9 @@ class Regex {
 
    private:
     friend class Regex;
+    void free();
     pcre2_real_match_data_8* data_;
+    pcre2_real_match_context_8* context_;  // the limits
   };
 
   /// Compiles a pattern in Oniguruma's syntax.

@@ -1,12 +1,10 @@
-// A tokenizer from Hugging Face's tokenizer.json with its two companions. The vocabulary and the
-// merges are taken while parsing, so that no second copy of them is ever built; of the rest only
-// little is kept, and a file that holds more than any tokenizer does is refused early.
-#include <algorithm>
+// A tokenizer from Hugging Face's tokenizer.json with its two companions: each component is either
+// understood completely or refused by name.
 #include <charconv>
-#include <functional>
 #include <iterator>
-#include <nlohmann/json.hpp>
+#include <unordered_set>
 
+#include "daemon/model/tokenizer/json_file.h"
 #include "daemon/model/tokenizer/parts.h"
 
 namespace atlas::model {
@@ -14,166 +12,6 @@ namespace atlas::model {
 namespace {
 
 using nlohmann::json;
-
-// The largest published tokenizer.json files have some 35 MB.
-constexpr size_t kMaxJsonBytes = size_t{256} << 20;
-constexpr size_t kMaxDepth = 64;
-// Values outside vocabulary and merges; 1,000 added tokens are 7,000.
-constexpr size_t kMaxOtherValues = 1'000'000;
-
-// Thrown out of the parser's callback, caught in parse_json.
-struct Refused {
-  Status status;
-};
-
-// Listens to the parser: takes model.vocab and model.merges away from the tree that it builds.
-class Listener {
- public:
-  explicit Listener(Vocabulary* vocabulary) : vocabulary_(vocabulary) {}
-
-  // False: the value is not kept in the tree.
-  bool operator()(int depth, json::parse_event_t event, json& value) {
-    const auto level = static_cast<size_t>(depth);
-    if (level > kMaxDepth) {
-      throw Refused{invalid_argument("JSON is nested more than {} deep", kMaxDepth)};
-    }
-    using Event = json::parse_event_t;
-    if (event == Event::key) {
-      if (level > 3) return true;
-      path_.resize(level);
-      path_.back() = value.get_ref<const std::string&>();
-      return !in_vocabulary() || level != 3;
-    }
-    if (in_vocabulary() && level >= 3) return token(event, value);
-    if (in_merges() && level >= 3) return merge(level, event, value);
-    if (event == Event::value || event == Event::array_start || event == Event::object_start) {
-      if (++others_ > kMaxOtherValues) {
-        throw Refused{resource_exhausted("JSON holds more than {} values", kMaxOtherValues)};
-      }
-    }
-    return true;
-  }
-
-  // Merges name tokens that may come later in the file, so they are resolved at the end.
-  Status finish() {
-    for (const auto& [left, right] : merges_) {
-      ATLAS_RETURN_IF_ERROR(vocabulary_->add_merge(left, right));
-    }
-    return {};
-  }
-  bool has_merges() const { return !merges_.empty(); }
-
- private:
-  bool in_model(std::string_view key) const {
-    return vocabulary_ != nullptr && path_.size() >= 2 && path_[0] == "model" && path_[1] == key;
-  }
-  bool in_vocabulary() const { return in_model("vocab"); }
-  bool in_merges() const { return in_model("merges"); }
-
-  bool token(json::parse_event_t event, const json& value) {
-    if (event != json::parse_event_t::value || !value.is_number_unsigned() || path_.size() != 3) {
-      throw Refused{invalid_argument(
-          "model.vocab must map each token to its id, a number of 0 or more; it does not near '{}'",
-          path_.back().substr(0, 60))};
-    }
-    if (Status status = vocabulary_->add(path_[2], value.get<uint64_t>()); !status.ok()) {
-      throw Refused{std::move(status)};
-    }
-    return false;
-  }
-
-  bool merge(size_t level, json::parse_event_t event, const json& value) {
-    using Event = json::parse_event_t;
-    if (level == 3 && event == Event::array_start) {
-      pair_.clear();
-      return true;
-    }
-    if (level == 3 && event == Event::array_end) {
-      if (pair_.size() != 2) bad_merge();
-      add_merge(std::move(pair_[0]), std::move(pair_[1]));
-      pair_.clear();
-      return false;
-    }
-    if (event != Event::value || !value.is_string()) bad_merge();
-    const auto& text = value.get_ref<const std::string&>();
-    if (level == 4) {
-      if (pair_.size() == 2) bad_merge();
-      pair_.push_back(text);
-    } else if (!text.starts_with("#version")) {
-      const size_t space = text.find(' ');
-      if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) bad_merge();
-      add_merge(text.substr(0, space), text.substr(space + 1));
-    }
-    return false;
-  }
-
-  void add_merge(std::string left, std::string right) {
-    if (merges_.size() >= kMaxVocabulary) {
-      throw Refused{resource_exhausted("model.merges has more than {} entries", kMaxVocabulary)};
-    }
-    merges_.emplace_back(std::move(left), std::move(right));
-  }
-
-  [[noreturn]] void bad_merge() const {
-    throw Refused{invalid_argument(
-        "model.merges must hold \"left right\" or [left, right]; entry {} is neither",
-        merges_.size())};
-  }
-
-  Vocabulary* vocabulary_;
-  std::vector<std::string> path_;  // keys from the root, as deep as matters here
-  std::vector<std::string> pair_;
-  std::vector<std::pair<std::string, std::string>> merges_;
-  size_t others_ = 0;
-};
-
-Result<json> parse_json(std::string_view text, Listener& listener) {
-  if (text.size() > kMaxJsonBytes) {
-    return resource_exhausted("the file has {} bytes, more than {}", text.size(), kMaxJsonBytes);
-  }
-  try {
-    json root = json::parse(text.begin(), text.end(), std::ref(listener));
-    if (!root.is_object()) return invalid_argument("the file is not a JSON object");
-    return root;
-  } catch (const Refused& refused) {
-    return refused.status;
-  } catch (const json::exception& error) {
-    return invalid_argument("the file is not valid JSON: {}", error.what());
-  }
-}
-
-const json& field(const json& object, const char* key) {
-  static const json null;
-  if (!object.is_object()) return null;
-  const auto found = object.find(key);
-  return found == object.end() ? null : *found;
-}
-
-// An absent or null flag is `otherwise`.
-Result<bool> flag(const json& object, const char* key, bool otherwise) {
-  const json& value = field(object, key);
-  if (value.is_null()) return otherwise;
-  if (!value.is_boolean()) {
-    return invalid_argument("'{}' must be true or false, but is a {}", key, value.type_name());
-  }
-  return value.get<bool>();
-}
-
-Result<std::string> text_of(const json& object, const char* key) {
-  const json& value = field(object, key);
-  if (!value.is_string()) {
-    return invalid_argument("'{}' must be a string, but is {}", key,
-                            value.is_null() ? "missing" : value.type_name());
-  }
-  return value.get<std::string>();
-}
-
-Result<TokenId> id_of(const json& value, std::string_view key) {
-  if (!value.is_number_unsigned() || value.get<uint64_t>() >= kMaxVocabulary) {
-    return invalid_argument("'{}' must be a token id less than {}", key, kMaxVocabulary);
-  }
-  return static_cast<TokenId>(value.get<uint64_t>());
-}
 
 Status unsupported(std::string_view part, std::string_view type, std::string_view known) {
   return unimplemented("the {} '{}' is not known to Atlas; known are {}", part, type.substr(0, 60),
@@ -363,6 +201,8 @@ Status read_added_tokens(const json& list, TokenizerParts& parts) {
 // tokenizer_config.json repeats the added tokens; files exist that name some only there.
 Status read_added_tokens_decoder(const json& map, TokenizerParts& parts) {
   if (!map.is_object()) return {};
+  std::unordered_set<std::string> known;
+  for (const AddedToken& token : parts.vocabulary.added()) known.insert(token.content);
   for (const auto& [key, entry] : map.items()) {
     uint64_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
@@ -371,11 +211,9 @@ Status read_added_tokens_decoder(const json& map, TokenizerParts& parts) {
                               key.substr(0, 60));
     }
     ATLAS_ASSIGN_OR_RETURN(AddedToken token, added_token(entry, static_cast<TokenId>(id)));
-    const auto& known = parts.vocabulary.added();
-    const bool is_known = std::any_of(known.begin(), known.end(), [&](const AddedToken& other) {
-      return other.content == token.content;
-    });
-    if (!is_known) ATLAS_RETURN_IF_ERROR(parts.vocabulary.add_added(std::move(token)));
+    if (known.insert(token.content).second) {
+      ATLAS_RETURN_IF_ERROR(parts.vocabulary.add_added(std::move(token)));
+    }
   }
   return {};
 }
@@ -429,11 +267,14 @@ Status read_generation_config(const json& config, bool has_config, TokenizerPart
 
 Result<TokenizerParts> parts_of(std::string_view text) {
   TokenizerParts parts;
-  Listener listener(&parts.vocabulary);
-  ATLAS_ASSIGN_OR_RETURN(const json root, parse_json(text, listener));
-  ATLAS_RETURN_IF_ERROR(read_model(field(root, "model"), listener.has_merges(), parts));
+  MergeList merges;
+  ATLAS_ASSIGN_OR_RETURN(const json root, parse_tokenizer_file(text, parts.vocabulary, merges));
+  ATLAS_RETURN_IF_ERROR(read_model(field(root, "model"), !merges.empty(), parts));
   if (parts.vocabulary.size() == 0) return invalid_argument("model.vocab is empty or missing");
-  ATLAS_RETURN_IF_ERROR(listener.finish());
+  // Not earlier: a merge may name tokens that come later in the file.
+  for (const auto& [left, right] : merges) {
+    ATLAS_RETURN_IF_ERROR(parts.vocabulary.add_merge(left, right));
+  }
   ATLAS_RETURN_IF_ERROR(read_added_tokens(field(root, "added_tokens"), parts));
   ATLAS_RETURN_IF_ERROR(read_normalizer(field(root, "normalizer"), parts));
   ATLAS_RETURN_IF_ERROR(read_pre_tokenizer(field(root, "pre_tokenizer"), parts));
@@ -442,20 +283,14 @@ Result<TokenizerParts> parts_of(std::string_view text) {
   return parts;
 }
 
-Result<json> parse_companion(std::string_view text) {
-  if (text.empty()) return json(json::object());
-  Listener listener(nullptr);
-  return parse_json(text, listener);
-}
-
 Result<TokenizerParts> parts_of(std::string_view text, std::string_view config_text,
                                 std::string_view generation_text) {
   auto parts = parts_of(text);
   if (!parts) return parts.error().with_context("tokenizer.json");
-  auto config = parse_companion(config_text);
+  auto config = parse_settings_file(config_text);
   const Status read = config ? read_config(*config, *parts) : config.error();
   if (!read.ok()) return read.with_context("tokenizer_config.json");
-  auto generation = parse_companion(generation_text);
+  auto generation = parse_settings_file(generation_text);
   const Status last = generation ? read_generation_config(*generation, !config_text.empty(), *parts)
                                  : generation.error();
   if (!last.ok()) return last.with_context("generation_config.json");

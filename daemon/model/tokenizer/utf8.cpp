@@ -46,6 +46,15 @@ size_t skip_ascii(std::string_view text, size_t at) {
   return at;
 }
 
+// The entry of a code point that was assigned after Unicode 14.
+const CategoryRange* newer_range(char32_t c) {
+  const CategoryRange* end = kNewerThanUnicode14 + kNewerThanUnicode14Count;
+  const CategoryRange* found =
+      std::find_if(kNewerThanUnicode14, end,
+                   [&](const CategoryRange& range) { return c >= range.first && c <= range.last; });
+  return found == end ? nullptr : found;
+}
+
 }  // namespace
 
 CodePoint decode_utf8(std::string_view text, size_t at) {
@@ -166,6 +175,25 @@ bool is_white_space(char32_t c) {
          c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
+bool is_numeric(char32_t c) {
+  if (c < 0x80) return c >= '0' && c <= '9';
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+      return true;
+    case UTF8PROC_CATEGORY_CN:
+      break;
+    default:
+      return false;
+  }
+  const CategoryRange* range = newer_range(c);
+  return (range != nullptr && range->category[0] == 'N') ||
+         std::any_of(kNumericBeyondCategories,
+                     kNumericBeyondCategories + kNumericBeyondCategoriesCount,
+                     [&](const CodePointRange& r) { return c >= r.first && c <= r.last; });
+}
+
 bool is_word_character(char32_t c) {
   // Alphabetic symbols that are no letters: circled and squared Latin ones.
   if ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
@@ -173,12 +201,9 @@ bool is_word_character(char32_t c) {
     return true;
   }
   if (c == 0x200C || c == 0x200D) return true;
-  for (size_t i = 0; i < kNewerThanUnicode14Count; ++i) {
-    const CategoryRange& range = kNewerThanUnicode14[i];
-    if (c >= range.first && c <= range.last) {
-      return range.category[0] == 'L' || range.category[0] == 'M' ||
-             std::string_view(range.category, 2) == "Nd";
-    }
+  if (const CategoryRange* range = newer_range(c)) {
+    return range->category[0] == 'L' || range->category[0] == 'M' ||
+           std::string_view(range->category, 2) == "Nd";
   }
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
     case UTF8PROC_CATEGORY_LU:

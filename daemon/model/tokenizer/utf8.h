@@ -54,6 +54,8 @@ std::vector<TextRange> tidy_ranges(std::span<const TextRange> ranges, size_t siz
 
 /// The property White_Space.
 bool is_white_space(char32_t c);
+/// Numeric for the package's Digits step: the categories N*, and what Unicode 17 adds to them.
+bool is_numeric(char32_t c);
 /// A letter, mark, decimal digit, connector or joiner: what `\w` means to the package's
 /// `single_word` tokens.
 bool is_word_character(char32_t c);

@@ -117,6 +117,8 @@ TEST_CASE("regex: a malformed pattern is an error with its place") {
     CHECK(regex.error().message().find("at byte") != std::string::npos);
   }
   CHECK_FALSE(Regex::compile(std::string(70'000, 'a')));
+  CHECK_FALSE(Regex::compile(std::string(1'000, '(') + "a" + std::string(1'000, ')')));
+  CHECK_FALSE(Regex::compile("(?:(?:a{0,9999}b){0,9999}c){0,9999}"));
   CHECK_FALSE(Regex::compile_literal(""));
 }
 
@@ -126,6 +128,16 @@ TEST_CASE("regex: literal text is not a pattern") {
   Regex::Scratch scratch;
   CHECK_FALSE(regex->find("abb", 0, scratch));
   CHECK(regex->find("xa.+", 0, scratch)->begin == 1);
+}
+
+TEST_CASE(
+    "regex: a long match of groups works although it needs more than the machine code's stack") {
+  const auto regex = Regex::compile("(?:a|b)+");
+  REQUIRE(regex);
+  Regex::Scratch scratch;
+  const auto match = regex->find(std::string(100'000, 'b'), 0, scratch);
+  REQUIRE(match);
+  CHECK(match->end == 100'000);
 }
 
 TEST_CASE("regex: a pattern that would search for ever gives up") {

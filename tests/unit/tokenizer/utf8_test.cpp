@@ -107,6 +107,17 @@ TEST_CASE("utf8: ranges are cut, sorted and joined") {
   CHECK(tidy[1].end == 10);
 }
 
+TEST_CASE("utf8: numeric is every kind of number, up to Unicode 17") {
+  int count = 0;
+  for (char32_t c = 0; c <= 0x10FFFF; ++c) count += is_numeric(c);
+  CHECK(count == 1924);  // what the package's Digits isolates
+  for (const char32_t c : {U'7', U'\u00bd', U'\u0665', U'\u2160', U'\u3007', U'\U00010d40',
+                           U'\U00011de0', U'\U0001d7d8'}) {
+    CHECK(is_numeric(c));
+  }
+  for (const char32_t c : {U'a', U'\u4e00', U'\u24b6', U'\uffff'}) CHECK_FALSE(is_numeric(c));
+}
+
 TEST_CASE("utf8: 25 code points are white space") {
   int count = 0;
   for (char32_t c = 0; c <= 0x10FFFF; ++c) count += is_white_space(c);
