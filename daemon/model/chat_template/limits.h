@@ -11,7 +11,7 @@ inline constexpr size_t kMaxSourceBytes = size_t{4} << 20;
 /// Of any one text, the output among them.
 inline constexpr size_t kMaxTextBytes = size_t{64} << 20;
 /// Of all values alive at one time.
-inline constexpr size_t kMaxHeldBytes = size_t{512} << 20;
+inline constexpr size_t kMaxHeldBytes = size_t{256} << 20;
 /// Expressions and statements evaluated: about two seconds.
 inline constexpr uint64_t kMaxSteps = 20'000'000;
 /// Bytes copied or searched: a few seconds.

@@ -161,14 +161,12 @@ Value repeat(Runtime& runtime, const Value& value, Integer times) {
   times = std::max(times, Integer{0});
   if (value.is(Kind::kText)) {
     const Text& text = value.text();
-    if (times > 0 && text.size() > kMaxTextBytes / static_cast<size_t>(
-                                                       std::min(times, Integer{kMaxTextBytes}))) {
+    if (text.empty()) return value;
+    if (times > static_cast<Integer>(kMaxTextBytes / text.size())) {
       fail_limit("the template makes a text of more than {} MiB", kMaxTextBytes >> 20);
     }
     Text result;
-    if (!text.empty()) {
-      for (Integer i = 0; i < times; ++i) result.append(text);
-    }
+    for (Integer i = 0; i < times; ++i) result.append(text);
     return runtime.text(std::move(result));
   }
   const std::vector<Value>& items = value.items();

@@ -10,8 +10,8 @@
 namespace atlas::model::jinja {
 namespace {
 
-/// What one object costs beside its payload: control block, header, allocator.
-constexpr size_t kObjectBytes = 96;
+/// What one object costs beside its payload: control block, header, allocator, the value itself.
+constexpr size_t kObjectBytes = 192;
 /// From here on a dict keeps the places of its text keys.
 constexpr size_t kIndexedDict = 9;
 

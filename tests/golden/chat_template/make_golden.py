@@ -77,6 +77,16 @@ def write_snippets():
         '{"variables":%s,\n"snippets":[\n%s\n]}\n' % (dump(snippets.DATA), ",\n".join(lines)))
 
 
+def write_corpus():
+    """Seeds of the fuzz entry: snippets that render, a dozen in a file."""
+    folder = HERE.parent.parent / "fuzz/corpus/chat_template"
+    folder.mkdir(parents=True, exist_ok=True)
+    golden = json.loads((HERE / "snippets.json").read_text())["snippets"]
+    sources = [one["source"] for one in golden if one.get("output")]
+    for i in range(0, len(sources), 12):
+        (folder / f"snippets_{i // 12:02}.jinja").write_text("\n".join(sources[i:i + 12]))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gguf", required=True)
@@ -85,6 +95,7 @@ def main():
     extract_templates(arguments.gguf, arguments.flash_mini)
     write_conversations()
     write_snippets()
+    write_corpus()
 
 
 if __name__ == "__main__":
