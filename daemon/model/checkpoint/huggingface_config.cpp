@@ -121,6 +121,40 @@ Result<std::string> architecture_of(ObjectReader& reader) {
                        reader.path(), printable(name), printable(type), supported_architectures());
 }
 
+/// The keys of one rope variant, out of the object that names it.
+Status read_scaling(ObjectReader& config, ObjectReader& rope, uint32_t max_positions,
+                    RopeSettings* out) {
+  const std::string type = rope.text("rope_type", rope.text("type", "default"));
+  if (type == "default" || !rope.status().ok()) return rope.status();
+  const double original =
+      rope.number("original_max_position_embeddings",
+                  config.number("original_max_position_embeddings", double(max_positions)));
+  if (type == "linear") {
+    out->scaling = RopeScaling::kLinear;
+    out->factor = rope.number("factor", std::nullopt);
+  } else if (type == "llama3") {
+    out->scaling = RopeScaling::kLlama3;
+    out->factor = rope.number("factor", std::nullopt);
+    out->original_positions = original;
+    out->low_freq_factor = rope.number("low_freq_factor", std::nullopt);
+    out->high_freq_factor = rope.number("high_freq_factor", std::nullopt);
+  } else if (type == "yarn") {
+    out->scaling = RopeScaling::kYarn;
+    out->original_positions = original;
+    out->factor = rope.number("factor", max_positions / original);
+    out->attention_factor = rope.number("attention_factor", 0.0);
+    out->mscale = rope.number("mscale", 0.0);
+    out->mscale_all_dim = rope.number("mscale_all_dim", 0.0);
+    out->beta_fast = rope.number("beta_fast", 32.0);
+    out->beta_slow = rope.number("beta_slow", 1.0);
+    out->truncate = rope.boolean("truncate", true);
+  } else {
+    return unimplemented("{}: rope_type is '{}'; Atlas computes default, linear, llama3 and yarn",
+                         rope.path(), printable(type));
+  }
+  return rope.status();
+}
+
 /// rope_parameters (transformers 5) or rope_scaling (before), with rope_theta inside or beside it.
 Result<RopeSettings> read_rope(ObjectReader& config, uint32_t head_dim, uint32_t max_positions) {
   const std::string_view key = config.find("rope_parameters") != nullptr ? "rope_parameters"
@@ -135,44 +169,16 @@ Result<RopeSettings> read_rope(ObjectReader& config, uint32_t head_dim, uint32_t
   out.theta = rope.number("rope_theta", config.number("rope_theta", 10000.0));
   const double part =
       rope.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0));
-  const std::string type = rope.text("rope_type", rope.text("type", "default"));
-  ATLAS_RETURN_IF_ERROR(config.status());
   ATLAS_RETURN_IF_ERROR(rope.status());
+  ATLAS_RETURN_IF_ERROR(read_scaling(config, rope, max_positions, &out));
+  ATLAS_RETURN_IF_ERROR(config.status());
   if (!(part > 0 && part <= 1)) {
     return invalid_argument("{}: partial_rotary_factor is {}; expected more than 0, at most 1",
-                            rope.path(), part);
+                            config.path(), part);
   }
   out.rotary_dim = static_cast<uint32_t>(head_dim * part);
-  if (type == "default") return out;
-  if (type != "linear" && type != "llama3" && type != "yarn") {
-    return unimplemented("{}: rope_type is '{}'; Atlas computes default, linear, llama3 and yarn",
-                         rope.path(), printable(type));
-  }
-  const double original =
-      rope.number("original_max_position_embeddings",
-                  config.number("original_max_position_embeddings", double(max_positions)));
-  if (type == "yarn") {
-    out.scaling = RopeScaling::kYarn;
-    out.original_positions = original;
-    out.factor = rope.number("factor", max_positions / original);
-    out.attention_factor = rope.number("attention_factor", 0.0);
-    out.mscale = rope.number("mscale", 0.0);
-    out.mscale_all_dim = rope.number("mscale_all_dim", 0.0);
-    out.beta_fast = rope.number("beta_fast", 32.0);
-    out.beta_slow = rope.number("beta_slow", 1.0);
-    out.truncate = rope.boolean("truncate", true);
-  } else {
-    out.scaling = type == "linear" ? RopeScaling::kLinear : RopeScaling::kLlama3;
-    out.factor = rope.number("factor", std::nullopt);
-  }
-  if (type == "llama3") {
-    out.original_positions = original;
-    out.low_freq_factor = rope.number("low_freq_factor", std::nullopt);
-    out.high_freq_factor = rope.number("high_freq_factor", std::nullopt);
-  }
-  ATLAS_RETURN_IF_ERROR(config.status());
-  ATLAS_RETURN_IF_ERROR(rope.status());
-  ATLAS_RETURN_IF_ERROR(check_rope_settings(out).with_context(rope.path()));
+  const Status status = check_rope_settings(out);
+  if (!status.ok()) return status.with_context(found != nullptr ? rope.path() : config.path());
   return out;
 }
 

@@ -231,8 +231,7 @@ class IndexEvents : public JsonEvents {
   bool found() const { return found_; }
 
   bool start_object(std::size_t) override {
-    ++depth_;
-    return true;
+    return in_map_ && depth_ == 2 ? unexpected("an object") : ++depth_ > 0;
   }
   bool end_object() override {
     if (--depth_ == 1) in_map_ = false;
