@@ -190,6 +190,46 @@ def rope_cases():
     return out
 
 
+def write_corpus():
+    """Small inputs for the fuzz programs: little data, so that mutations hit headers."""
+    corpus = HERE.parent.parent / "fuzz" / "corpus"
+    save_file({"a": torch.ones(2, 3), "b": torch.ones(1, dtype=torch.bfloat16)},
+              corpus / "safetensors" / "two.safetensors", metadata={"format": "pt"})
+    save_file({}, corpus / "safetensors" / "none.safetensors")
+    index = {"metadata": {"total_size": 26}, "weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}
+    (corpus / "safetensors" / "index.json").write_text(json.dumps(index))
+    for name, case in (("llama3", rope_cases()[6]), ("yarn", rope_cases()[8])):
+        config = {**case["config"], "bos_token_id": 1, "eos_token_id": [2, 3], "tie_word_embeddings": True}
+        (corpus / "safetensors" / f"config_{name}.json").write_text(json.dumps(config))
+    for scaling in (None, "yarn"):
+        writer = gguf.GGUFWriter(corpus / "gguf" / f"small_{scaling or 'factors'}.gguf", "llama")
+        writer.add_block_count(1)
+        writer.add_context_length(128)
+        writer.add_embedding_length(32)
+        writer.add_feed_forward_length(64)
+        writer.add_head_count(4)
+        writer.add_head_count_kv([2, 2])
+        writer.add_layer_norm_rms_eps(1e-5)
+        writer.add_tokenizer_model("gpt2")
+        writer.add_token_list(["a", "b", "<|im_end|>"])
+        writer.add_token_types([1, 1, 3])
+        writer.add_token_merges(["a b"])
+        writer.add_eos_token_id(1)
+        writer.add_array("test.nested", [[1, 2], [3]])
+        if scaling:
+            writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+            writer.add_rope_scaling_factor(4.0)
+            writer.add_rope_scaling_orig_ctx_len(32)
+        else:
+            writer.add_tensor("rope_freqs.weight", np.ones(4, np.float32))
+        writer.add_tensor("token_embd.weight", np.ones((3, 32), np.float16))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+
+
 if __name__ == "__main__":
+    write_corpus()
     golden = {"safetensors": write_safetensors(), "gguf": write_gguf(), "rope": rope_cases()}
     (HERE / "golden.json").write_text(json.dumps(golden, indent=0, ensure_ascii=True) + "\n")

@@ -1,0 +1,102 @@
+// Mapped files: what opens, and that dropped bytes really leave the page cache.
+#include "daemon/base/mapped_file.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+using namespace atlas;
+
+TEST_SUITE_BEGIN("base");
+
+namespace {
+
+/// A file of `bytes` bytes in the build folder, on disk; removed at the end.
+class DiskFile {
+ public:
+  explicit DiskFile(size_t bytes) : path_(ATLAS_BINARY_DIR "/mapped_file_test_XXXXXX") {
+    fd_ = ::mkstemp(path_.data());
+    REQUIRE(fd_ >= 0);
+    const std::string text(bytes, 'x');
+    REQUIRE(::write(fd_, text.data(), text.size()) == static_cast<ssize_t>(bytes));
+    REQUIRE(::fsync(fd_) == 0);
+  }
+  ~DiskFile() {
+    ::close(fd_);
+    ::unlink(path_.c_str());
+  }
+  const std::string& path() const { return path_; }
+  /// In memory there is no cache to leave.
+  bool in_memory() const {
+    struct statfs info {};
+    REQUIRE(::fstatfs(fd_, &info) == 0);
+    return info.f_type == TMPFS_MAGIC;
+  }
+  /// For each page whether the cache holds it.
+  std::vector<unsigned char> resident(size_t bytes) const {
+    void* data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd_, 0);
+    REQUIRE(data != MAP_FAILED);
+    std::vector<unsigned char> pages((bytes + page() - 1) / page());
+    REQUIRE(::mincore(data, bytes, pages.data()) == 0);
+    ::munmap(data, bytes);
+    for (unsigned char& flag : pages) flag &= 1;
+    return pages;
+  }
+  static size_t page() { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+};
+
+}  // namespace
+
+TEST_CASE("mapped file: what is absent, a folder or empty is told apart") {
+  CHECK(MappedFile::open(ATLAS_BINARY_DIR "/no such file").error().code() == Code::kNotFound);
+  CHECK(MappedFile::open(ATLAS_BINARY_DIR).error().code() == Code::kInvalidArgument);
+  const DiskFile file(0);
+  const auto mapped = MappedFile::open(file.path());
+  REQUIRE(mapped);
+  CHECK(mapped->bytes().empty());
+  mapped->drop_cache(0, 100);
+}
+
+TEST_CASE("mapped file: bytes that were read and dropped leave the page cache, neighbours stay") {
+  const size_t page = DiskFile::page();
+  const size_t bytes = 64 * page;
+  const DiskFile file(bytes);
+  const auto mapped = MappedFile::open(file.path());
+  REQUIRE(mapped);
+  const auto read_all = [&] {
+    unsigned sum = 0;
+    for (const std::byte b : mapped->bytes()) sum += static_cast<unsigned>(b);
+    return sum;
+  };
+  const unsigned sum = read_all();
+  CHECK(sum == 'x' * bytes);
+  if (file.in_memory()) {
+    MESSAGE("the build folder is in memory: residence is not looked at");
+    return;
+  }
+  REQUIRE(file.resident(bytes) == std::vector<unsigned char>(64, 1));
+  // From inside page 1 to inside page 40. The kernel may keep more than the rest of these two (it
+  // drops large folios whole or not at all), never less.
+  mapped->drop_cache(page + 1, 39 * page);
+  const auto after = file.resident(bytes);
+  CHECK(std::count(after.begin(), after.begin() + 2, 1) == 2);
+  CHECK(std::count(after.begin() + 40, after.end(), 1) == 24);
+  CHECK(read_all() == sum);
+  mapped->drop_cache(0, UINT64_MAX);
+  CHECK(file.resident(bytes) == std::vector<unsigned char>(64, 0));
+  mapped->drop_cache(UINT64_MAX, UINT64_MAX);
+  CHECK(read_all() == sum);
+}
+
+TEST_SUITE_END();
