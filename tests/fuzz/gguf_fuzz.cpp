@@ -1,11 +1,10 @@
 // Any bytes as a GGUF file: header, tensors under their new names, configuration, vocabulary.
-#include "daemon/model/checkpoint/gguf.h"
-
 #include <cstdint>
 #include <cstdlib>
 
 #include "daemon/model/checkpoint/checkpoint_state.h"
 #include "daemon/model/checkpoint/dtype.h"
+#include "daemon/model/checkpoint/gguf.h"
 #include "daemon/model/checkpoint/model_config.h"
 
 using namespace atlas::model;
@@ -29,6 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     factors = bytes.subspan(tensor->offset, tensor->bytes);
   }
   const auto config = read_gguf_config(*file, table, factors);
-  if (config && config->rope.inverse_frequencies.size() != config->rope.rotary_dim / 2) std::abort();
+  if (config && config->rope.inverse_frequencies.size() != config->rope.rotary_dim / 2)
+    std::abort();
   return 0;
 }

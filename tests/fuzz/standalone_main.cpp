@@ -1,5 +1,5 @@
-// Runs a libFuzzer-style entry without libFuzzer, so that any compiler with sanitizers can: first the
-// inputs that it is given, then mutations of them that depend on seed and run number alone.
+// Runs a libFuzzer-style entry without libFuzzer, so that any compiler with sanitizers can: first
+// the inputs that it is given, then mutations of them that depend on seed and run number alone.
 //
 //   NAME [-runs=N] [-seed=S] [-only=I] [FILE or FOLDER...]
 //
@@ -64,16 +64,39 @@ void on_signal(int signal) {
 }
 
 /// Numbers at which sizes, counts and offsets go wrong.
-constexpr uint64_t kNumbers[] = {0, 1, 2, 7, 8, 31, 32, 127, 128, 255, 256, 32767, 32768, 65535, 65536,
-                                 0x7fffffff, 0x80000000, 0xffffffff, 0x100000000,
-                                 0x7fffffffffffffff, 0x8000000000000000, 0xffffffffffffffff};
-constexpr const char* kPieces[] = {"{", "}", "[", "]", "\"", ",", ":", "\\u0000", "\\ud800", "-1", "1e999",
-                                   "18446744073709551616", "null", "{{", "}}", "{%", "%}", "\xff", "\xc0\x80"};
+constexpr uint64_t kNumbers[] = {0,
+                                 1,
+                                 2,
+                                 7,
+                                 8,
+                                 31,
+                                 32,
+                                 127,
+                                 128,
+                                 255,
+                                 256,
+                                 32767,
+                                 32768,
+                                 65535,
+                                 65536,
+                                 0x7fffffff,
+                                 0x80000000,
+                                 0xffffffff,
+                                 0x100000000,
+                                 0x7fffffffffffffff,
+                                 0x8000000000000000,
+                                 0xffffffffffffffff};
+constexpr const char* kPieces[] = {"{",       "}",    "[",       "]",
+                                   "\"",      ",",    ":",       "\\u0000",
+                                   "\\ud800", "-1",   "1e999",   "18446744073709551616",
+                                   "null",    "{{",   "}}",      "{%",
+                                   "%}",      "\xff", "\xc0\x80"};
 
 void mutate_once(const std::vector<Input>& inputs, Random* random, Input* input) {
   const size_t at = random->below(input->size() + 1);
   const auto place = input->begin() + static_cast<std::ptrdiff_t>(at);
-  const size_t length = std::min<size_t>(1 + random->below(random->below(64) + 1), input->size() - at);
+  const size_t length =
+      std::min<size_t>(1 + random->below(random->below(64) + 1), input->size() - at);
   const auto end = place + static_cast<std::ptrdiff_t>(length);
   switch (random->below(9)) {
     case 0:
@@ -122,7 +145,8 @@ void mutate_once(const std::vector<Input>& inputs, Random* random, Input* input)
 void add_path(const std::filesystem::path& path, std::vector<Input>* inputs) {
   if (std::filesystem::is_directory(path)) {
     std::vector<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator(path)) files.push_back(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(path))
+      files.push_back(entry.path());
     std::sort(files.begin(), files.end());
     for (const auto& file : files) add_path(file, inputs);
     return;
@@ -156,7 +180,8 @@ Options parse(int argc, char** argv) {
       continue;
     }
     if (argv[i][0] == '-') {
-      std::fprintf(stderr, "usage: %s [-runs=N] [-seed=S] [-only=I] [FILE or FOLDER...]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [-runs=N] [-seed=S] [-only=I] [FILE or FOLDER...]\n",
+                   argv[0]);
       std::exit(2);
     }
     options.paths.emplace_back(argv[i]);
@@ -177,7 +202,8 @@ int main(int argc, char** argv) {
   std::vector<Input> inputs;
   for (const std::string& path : options.paths) add_path(path, &inputs);
   if (inputs.empty()) inputs.emplace_back();
-  for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(signal, on_signal);
+  for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL})
+    std::signal(signal, on_signal);
   if (__sanitizer_set_death_callback != nullptr) __sanitizer_set_death_callback(say_where);
 
   for (size_t i = 0; options.only == 0 && i < inputs.size(); ++i) {

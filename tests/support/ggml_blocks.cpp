@@ -1,5 +1,5 @@
-// Layouts follow the table of GGUF blocks in ggml's documentation; scales are chosen from the largest
-// values of a block, codes are rounded to the nearest.
+// Layouts follow the table of GGUF blocks in ggml's documentation; scales are chosen from the
+// largest values of a block, codes are rounded to the nearest.
 #include "tests/support/ggml_blocks.h"
 
 #include <algorithm>
@@ -144,8 +144,8 @@ void append_q6_k(std::span<const float> x, std::string* out) {
       const uint8_t* at = codes + half * 128 + l;
       low[half * 64 + l] = static_cast<uint8_t>((at[0] & 15) | (at[64] & 15) << 4);
       low[half * 64 + 32 + l] = static_cast<uint8_t>((at[32] & 15) | (at[96] & 15) << 4);
-      high[half * 32 + l] = static_cast<uint8_t>(at[0] >> 4 | at[32] >> 4 << 2 | at[64] >> 4 << 4 |
-                                                 at[96] >> 4 << 6);
+      high[half * 32 + l] =
+          static_cast<uint8_t>(at[0] >> 4 | at[32] >> 4 << 2 | at[64] >> 4 << 4 | at[96] >> 4 << 6);
     }
   }
   append(out, low);
@@ -156,14 +156,22 @@ void append_q6_k(std::span<const float> x, std::string* out) {
 
 void append_block(AtlasDType dtype, std::span<const float> x, std::string* out) {
   switch (dtype) {
-    case ATLAS_Q4_0: return append_symmetric(x, 4, out);
-    case ATLAS_Q5_0: return append_symmetric(x, 5, out);
-    case ATLAS_Q4_1: return append_affine(x, 4, out);
-    case ATLAS_Q5_1: return append_affine(x, 5, out);
-    case ATLAS_Q8_0: return append_q8_0(x, out);
-    case ATLAS_Q4_K: return append_super_affine(x, 4, out);
-    case ATLAS_Q5_K: return append_super_affine(x, 5, out);
-    case ATLAS_Q6_K: return append_q6_k(x, out);
+    case ATLAS_Q4_0:
+      return append_symmetric(x, 4, out);
+    case ATLAS_Q5_0:
+      return append_symmetric(x, 5, out);
+    case ATLAS_Q4_1:
+      return append_affine(x, 4, out);
+    case ATLAS_Q5_1:
+      return append_affine(x, 5, out);
+    case ATLAS_Q8_0:
+      return append_q8_0(x, out);
+    case ATLAS_Q4_K:
+      return append_super_affine(x, 4, out);
+    case ATLAS_Q5_K:
+      return append_super_affine(x, 5, out);
+    case ATLAS_Q6_K:
+      return append_q6_k(x, out);
     default:
       std::fprintf(stderr, "append_as: type %u is not written by tests\n", dtype);
       std::abort();
@@ -198,7 +206,8 @@ void append_as(AtlasDType dtype, const std::vector<float>& values, std::string* 
       std::abort();
     }
     const std::span<const float> all(values);
-    for (size_t i = 0; i < values.size(); i += block) append_block(dtype, all.subspan(i, block), out);
+    for (size_t i = 0; i < values.size(); i += block)
+      append_block(dtype, all.subspan(i, block), out);
   }
 }
 

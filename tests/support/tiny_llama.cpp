@@ -72,11 +72,10 @@ struct Merge {
 };
 // "\xC4\xA0" is the letter that stands for a space in the byte-level alphabet.
 constexpr Merge kMerges[] = {
-    {"\xC4\xA0", "t"}, {"\xC4\xA0", "a"}, {"h", "e"},           {"i", "n"},
-    {"r", "e"},        {"o", "n"},        {"\xC4\xA0t", "he"},  {"e", "r"},
-    {"\xC4\xA0", "s"}, {"a", "t"},        {"\xC4\xA0", "w"},    {"\xC4\xA0", "o"},
-    {"e", "n"},        {"\xC4\xA0", "c"}, {"i", "t"},           {"i", "s"},
-    {"a", "n"},        {"o", "r"},        {"in", "g"},          {"\xC4\xA0", "f"},
+    {"\xC4\xA0", "t"}, {"\xC4\xA0", "a"},   {"h", "e"}, {"i", "n"},        {"r", "e"},
+    {"o", "n"},        {"\xC4\xA0t", "he"}, {"e", "r"}, {"\xC4\xA0", "s"}, {"a", "t"},
+    {"\xC4\xA0", "w"}, {"\xC4\xA0", "o"},   {"e", "n"}, {"\xC4\xA0", "c"}, {"i", "t"},
+    {"i", "s"},        {"a", "n"},          {"o", "r"}, {"in", "g"},       {"\xC4\xA0", "f"},
     {"l", "l"}};
 static_assert(kTinyFirstByte + 256 + std::size(kMerges) == kTinyVocabulary);
 constexpr const char* kSpecials[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
@@ -143,14 +142,19 @@ std::string tokenizer_json(const TinyLlama& m) {
          vocabulary + "},\"merges\":[" + merges + "]}}\n";
 }
 
-// ---- safetensors ---------------------------------------------------------------------------------
+// ---- safetensors
+// ---------------------------------------------------------------------------------
 
 const char* safetensors_type(AtlasDType dtype) {
   switch (dtype) {
-    case ATLAS_F32: return "F32";
-    case ATLAS_F16: return "F16";
-    case ATLAS_BF16: return "BF16";
-    default: give_up("safetensors files hold f32, f16 or bf16 here");
+    case ATLAS_F32:
+      return "F32";
+    case ATLAS_F16:
+      return "F16";
+    case ATLAS_BF16:
+      return "BF16";
+    default:
+      give_up("safetensors files hold f32, f16 or bf16 here");
   }
 }
 
@@ -225,7 +229,8 @@ void write_weights(const TinyLlama& m, const std::string& folder) {
              "{\"metadata\": {\"total_size\": 0}, \"weight_map\": {\n" + map + "}}\n");
 }
 
-// ---- GGUF ------------------------------------------------------------------------------------------
+// ---- GGUF
+// ------------------------------------------------------------------------------------------
 
 /// Key-value pairs and tensor records of a GGUF file as they are written.
 class GgufText {
@@ -264,12 +269,19 @@ class GgufText {
 };
 
 std::string gguf_name(const std::string& name) {
-  constexpr std::array<std::array<const char*, 2>, 12> kNames = {{
-      {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"},
-      {"self_attn.q_proj", "attn_q"}, {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"},
-      {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"},
-      {"input_layernorm", "attn_norm"}, {"mlp.gate_proj", "ffn_gate"}, {"mlp.up_proj", "ffn_up"},
-      {"mlp.down_proj", "ffn_down"}}};
+  constexpr std::array<std::array<const char*, 2>, 12> kNames = {
+      {{"model.embed_tokens", "token_embd"},
+       {"model.norm", "output_norm"},
+       {"lm_head", "output"},
+       {"self_attn.q_proj", "attn_q"},
+       {"self_attn.k_proj", "attn_k"},
+       {"self_attn.v_proj", "attn_v"},
+       {"self_attn.o_proj", "attn_output"},
+       {"post_attention_layernorm", "ffn_norm"},
+       {"input_layernorm", "attn_norm"},
+       {"mlp.gate_proj", "ffn_gate"},
+       {"mlp.up_proj", "ffn_up"},
+       {"mlp.down_proj", "ffn_down"}}};
   std::string out = name;
   if (out.starts_with("model.layers.")) out.replace(0, 13, "blk.");
   for (const auto& [from, to] : kNames) {
@@ -280,7 +292,8 @@ std::string gguf_name(const std::string& name) {
 }
 
 /// Rows of each head go from first half, second half to alternating: rope then turns neighbours.
-std::vector<float> interleave_heads(const std::vector<float>& in, uint64_t heads, uint64_t head_dim) {
+std::vector<float> interleave_heads(const std::vector<float>& in, uint64_t heads,
+                                    uint64_t head_dim) {
   std::vector<float> out(in.size());
   const uint64_t columns = in.size() / (heads * head_dim);
   for (uint64_t h = 0; h < heads; ++h) {
@@ -394,7 +407,8 @@ void write_tiny_llama_folder(const TinyLlama& model, const std::string& folder) 
              "\"eos_token\": \"<|im_end|>\", \"unk_token\": \"<|endoftext|>\", \"pad_token\": "
              "\"<|im_end|>\", \"clean_up_tokenization_spaces\": false, \"chat_template\": " +
                  quoted(tiny_llama_chat_template()) + "}\n");
-  write_file(folder + "/generation_config.json", "{\"bos_token_id\": 1, \"eos_token_id\": [2, 0]}\n");
+  write_file(folder + "/generation_config.json",
+             "{\"bos_token_id\": 1, \"eos_token_id\": [2, 0]}\n");
 }
 
 void write_tiny_llama_gguf(const TinyLlama& model, const std::string& path) {

@@ -78,9 +78,8 @@ const SpecialTokens& Checkpoint::special_tokens() const { return state_->special
 std::vector<TypeCount> Checkpoint::type_histogram() const {
   std::vector<TypeCount> counts;
   for (const TensorInfo& tensor : tensors()) {
-    auto place = std::find_if(counts.begin(), counts.end(), [&](const TypeCount& count) {
-      return count.dtype == tensor.dtype;
-    });
+    auto place = std::find_if(counts.begin(), counts.end(),
+                              [&](const TypeCount& count) { return count.dtype == tensor.dtype; });
     if (place == counts.end()) place = counts.insert(place, {tensor.dtype, 0, 0});
     ++place->tensors;
     place->bytes += tensor.bytes;

@@ -26,7 +26,8 @@ struct CheckpointState {
   std::vector<std::string> paths() const;
 };
 
-/// Fills `state` from a folder, or from `single`, a .safetensors file in it (empty: find the files).
+/// Fills `state` from a folder, or from `single`, a .safetensors file in it (empty: find the
+/// files).
 Status read_huggingface_folder(const std::string& folder, const std::string& single,
                                const OpenProgress& progress, CheckpointState* state);
 /// Fills `state` from a GGUF file and the other parts of a split one.

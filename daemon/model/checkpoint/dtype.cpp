@@ -7,18 +7,30 @@ namespace atlas::model {
 namespace {
 
 constexpr DTypeInfo kTypes[] = {
-    {ATLAS_F32, "f32", 1, 4},          {ATLAS_F16, "f16", 1, 2},
-    {ATLAS_BF16, "bf16", 1, 2},        {ATLAS_I8, "i8", 1, 1},
-    {ATLAS_U8, "u8", 1, 1},            {ATLAS_I16, "i16", 1, 2},
-    {ATLAS_I32, "i32", 1, 4},          {ATLAS_I64, "i64", 1, 8},
-    {ATLAS_F8_E4M3, "f8_e4m3", 1, 1},  {ATLAS_F8_E5M2, "f8_e5m2", 1, 1},
-    {ATLAS_F8_UE8M0, "f8_e8m0", 1, 1}, {ATLAS_F64, "f64", 1, 8},
-    {ATLAS_BOOL, "bool", 1, 1},        {ATLAS_U16, "u16", 1, 2},
-    {ATLAS_U32, "u32", 1, 4},          {ATLAS_U64, "u64", 1, 8},
-    {ATLAS_Q4_0, "q4_0", 32, 18},      {ATLAS_Q4_1, "q4_1", 32, 20},
-    {ATLAS_Q5_0, "q5_0", 32, 22},      {ATLAS_Q5_1, "q5_1", 32, 24},
-    {ATLAS_Q8_0, "q8_0", 32, 34},      {ATLAS_Q4_K, "q4_k", 256, 144},
-    {ATLAS_Q5_K, "q5_k", 256, 176},    {ATLAS_Q6_K, "q6_k", 256, 210},
+    {ATLAS_F32, "f32", 1, 4},
+    {ATLAS_F16, "f16", 1, 2},
+    {ATLAS_BF16, "bf16", 1, 2},
+    {ATLAS_I8, "i8", 1, 1},
+    {ATLAS_U8, "u8", 1, 1},
+    {ATLAS_I16, "i16", 1, 2},
+    {ATLAS_I32, "i32", 1, 4},
+    {ATLAS_I64, "i64", 1, 8},
+    {ATLAS_F8_E4M3, "f8_e4m3", 1, 1},
+    {ATLAS_F8_E5M2, "f8_e5m2", 1, 1},
+    {ATLAS_F8_UE8M0, "f8_e8m0", 1, 1},
+    {ATLAS_F64, "f64", 1, 8},
+    {ATLAS_BOOL, "bool", 1, 1},
+    {ATLAS_U16, "u16", 1, 2},
+    {ATLAS_U32, "u32", 1, 4},
+    {ATLAS_U64, "u64", 1, 8},
+    {ATLAS_Q4_0, "q4_0", 32, 18},
+    {ATLAS_Q4_1, "q4_1", 32, 20},
+    {ATLAS_Q5_0, "q5_0", 32, 22},
+    {ATLAS_Q5_1, "q5_1", 32, 24},
+    {ATLAS_Q8_0, "q8_0", 32, 34},
+    {ATLAS_Q4_K, "q4_k", 256, 144},
+    {ATLAS_Q5_K, "q5_k", 256, 176},
+    {ATLAS_Q6_K, "q6_k", 256, 210},
 };
 
 struct SafetensorsName {
@@ -40,17 +52,17 @@ struct GgmlType {
   AtlasDType dtype;
 };
 constexpr GgmlType kGgmlTypes[] = {
-    {0, "F32", ATLAS_F32},      {1, "F16", ATLAS_F16},      {2, "Q4_0", ATLAS_Q4_0},
-    {3, "Q4_1", ATLAS_Q4_1},    {6, "Q5_0", ATLAS_Q5_0},    {7, "Q5_1", ATLAS_Q5_1},
-    {8, "Q8_0", ATLAS_Q8_0},    {9, "Q8_1", kNotRead},      {10, "Q2_K", kNotRead},
-    {11, "Q3_K", kNotRead},     {12, "Q4_K", ATLAS_Q4_K},   {13, "Q5_K", ATLAS_Q5_K},
-    {14, "Q6_K", ATLAS_Q6_K},   {15, "Q8_K", kNotRead},     {16, "IQ2_XXS", kNotRead},
-    {17, "IQ2_XS", kNotRead},   {18, "IQ3_XXS", kNotRead},  {19, "IQ1_S", kNotRead},
-    {20, "IQ4_NL", kNotRead},   {21, "IQ3_S", kNotRead},    {22, "IQ2_S", kNotRead},
-    {23, "IQ4_XS", kNotRead},   {24, "I8", ATLAS_I8},       {25, "I16", ATLAS_I16},
-    {26, "I32", ATLAS_I32},     {27, "I64", ATLAS_I64},     {28, "F64", ATLAS_F64},
-    {29, "IQ1_M", kNotRead},    {30, "BF16", ATLAS_BF16},   {34, "TQ1_0", kNotRead},
-    {35, "TQ2_0", kNotRead},    {39, "MXFP4", kNotRead},    {40, "NVFP4", kNotRead},
+    {0, "F32", ATLAS_F32},    {1, "F16", ATLAS_F16},     {2, "Q4_0", ATLAS_Q4_0},
+    {3, "Q4_1", ATLAS_Q4_1},  {6, "Q5_0", ATLAS_Q5_0},   {7, "Q5_1", ATLAS_Q5_1},
+    {8, "Q8_0", ATLAS_Q8_0},  {9, "Q8_1", kNotRead},     {10, "Q2_K", kNotRead},
+    {11, "Q3_K", kNotRead},   {12, "Q4_K", ATLAS_Q4_K},  {13, "Q5_K", ATLAS_Q5_K},
+    {14, "Q6_K", ATLAS_Q6_K}, {15, "Q8_K", kNotRead},    {16, "IQ2_XXS", kNotRead},
+    {17, "IQ2_XS", kNotRead}, {18, "IQ3_XXS", kNotRead}, {19, "IQ1_S", kNotRead},
+    {20, "IQ4_NL", kNotRead}, {21, "IQ3_S", kNotRead},   {22, "IQ2_S", kNotRead},
+    {23, "IQ4_XS", kNotRead}, {24, "I8", ATLAS_I8},      {25, "I16", ATLAS_I16},
+    {26, "I32", ATLAS_I32},   {27, "I64", ATLAS_I64},    {28, "F64", ATLAS_F64},
+    {29, "IQ1_M", kNotRead},  {30, "BF16", ATLAS_BF16},  {34, "TQ1_0", kNotRead},
+    {35, "TQ2_0", kNotRead},  {39, "MXFP4", kNotRead},   {40, "NVFP4", kNotRead},
 };
 
 }  // namespace

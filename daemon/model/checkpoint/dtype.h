@@ -32,7 +32,8 @@ std::string_view safetensors_dtype_names();
 std::optional<AtlasDType> dtype_from_ggml(uint32_t type);
 /// The number that GGUF gives to `dtype`, if it has one.
 std::optional<uint32_t> ggml_from_dtype(AtlasDType dtype);
-/// What GGUF calls type number `type`, also for types that Atlas does not read; empty if unheard of.
+/// What GGUF calls type number `type`, also for types that Atlas does not read; empty if unheard
+/// of.
 std::string_view ggml_type_name(uint32_t type);
 /// All types that `dtype_from_ggml` knows, for error messages.
 std::string_view ggml_dtype_names();

@@ -218,8 +218,8 @@ class GgufParser {
     ATLAS_ASSIGN_OR_RETURN(const auto given, file_.integer("general.alignment"));
     alignment_ = given.value_or(kDefaultAlignment);
     if (std::has_single_bit(alignment_) && alignment_ <= kMaxAlignment) return {};
-    return invalid_argument("general.alignment is {}; expected a power of two up to {}",
-                            alignment_, kMaxAlignment);
+    return invalid_argument("general.alignment is {}; expected a power of two up to {}", alignment_,
+                            kMaxAlignment);
   }
 
   Status read_tensor(uint64_t index) {
@@ -280,8 +280,8 @@ class GgufParser {
             printable(tensor.name), tensor.bytes, tensor.offset, data_bytes);
       }
       tensor.offset += start;
-      const uint32_t unit = dtype_info(tensor.dtype)->block_elements == 1
-                                ? dtype_info(tensor.dtype)->block_bytes : 2;
+      const uint32_t unit =
+          dtype_info(tensor.dtype)->block_elements == 1 ? dtype_info(tensor.dtype)->block_bytes : 2;
       if (tensor.offset % unit != 0) ++file_.misaligned_;
     }
     return check_overlap();
@@ -424,8 +424,8 @@ Result<std::optional<std::vector<int64_t>>> GgufFile::integers(std::string_view 
 
 std::optional<std::string_view> GgufFile::text_at(std::string_view key, uint64_t index) const {
   const Value* value = find(key);
-  if (value == nullptr || value->type != GgufType::kArray ||
-      value->element != GgufType::kString || index >= value->count) {
+  if (value == nullptr || value->type != GgufType::kArray || value->element != GgufType::kString ||
+      index >= value->count) {
     return std::nullopt;
   }
   const std::byte* from = value->bytes.data();

@@ -67,7 +67,8 @@ Status refuse_variants(const GgufFile& file, MetadataReader& reader, uint32_t he
   const uint32_t window = reader.integer("llama.attention.sliding_window", 0);
   ATLAS_RETURN_IF_ERROR(reader.status());
   if (experts != 0) {
-    return unimplemented("{}: a llama with {} experts; Atlas runs dense ones", file.path(), experts);
+    return unimplemented("{}: a llama with {} experts; Atlas runs dense ones", file.path(),
+                         experts);
   }
   if (value_dim != head_dim) {
     return unimplemented("{}: values of {} elements beside keys of {}; expected the same",
@@ -87,8 +88,7 @@ Result<RopeSettings> read_rope(const GgufFile& file, MetadataReader& reader, uin
   out.rotary_dim = reader.integer("llama.rope.dimension_count", head_dim);
   // "scale_linear" is the older spelling of a linear factor.
   const double older = reader.number("llama.rope.scale_linear", 1.0);
-  const std::string type =
-      reader.text("llama.rope.scaling.type", older != 1.0 ? "linear" : "none");
+  const std::string type = reader.text("llama.rope.scaling.type", older != 1.0 ? "linear" : "none");
   out.factor = reader.number("llama.rope.scaling.factor", older);
   out.original_positions =
       reader.number("llama.rope.scaling.original_context_length", double(max_positions));
@@ -103,8 +103,9 @@ Result<RopeSettings> read_rope(const GgufFile& file, MetadataReader& reader, uin
     // llama.cpp multiplies the usual 1 + 0.1 ln(factor) by attn_factor.
     if (attention != 1.0) out.attention_factor = attention * rope_attention_scale(out);
   } else if (type != "none") {
-    return unimplemented("{}: llama.rope.scaling.type is '{}'; Atlas computes none, linear and yarn",
-                         file.path(), printable(type));
+    return unimplemented(
+        "{}: llama.rope.scaling.type is '{}'; Atlas computes none, linear and yarn", file.path(),
+        printable(type));
   } else {
     out.factor = 1;
   }
@@ -135,8 +136,8 @@ Status apply_factors(const GgufFile& file, const TensorTable& table,
 
 Result<std::vector<uint32_t>> end_tokens(const GgufFile& file) {
   std::vector<uint32_t> out;
-  for (const std::string_view key :
-       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+  for (const std::string_view key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                     "tokenizer.ggml.eom_token_id"}) {
     ATLAS_ASSIGN_OR_RETURN(const auto id, file.integer(key));
     if (id) out.push_back(static_cast<uint32_t>(std::min<uint64_t>(*id, UINT32_MAX)));
   }
@@ -174,13 +175,13 @@ Result<ModelConfig> read_gguf_config(const GgufFile& file, const TensorTable& ta
   config.layers = reader.integer("llama.block_count", std::nullopt);
   config.heads = reader.integer("llama.attention.head_count", std::nullopt);
   config.kv_heads = reader.integer("llama.attention.head_count_kv", config.heads);
-  config.head_dim = reader.integer("llama.attention.key_length",
-                                   config.hidden / std::max(config.heads, 1u));
+  config.head_dim =
+      reader.integer("llama.attention.key_length", config.hidden / std::max(config.heads, 1u));
   config.intermediate = reader.integer("llama.feed_forward_length", std::nullopt);
   config.vocab = reader.integer("llama.vocab_size", static_cast<uint32_t>(rows));
   config.max_positions = reader.integer("llama.context_length", std::nullopt);
-  config.rms_eps = static_cast<float>(
-      reader.number("llama.attention.layer_norm_rms_epsilon", std::nullopt));
+  config.rms_eps =
+      static_cast<float>(reader.number("llama.attention.layer_norm_rms_epsilon", std::nullopt));
   config.activation = "silu";
   config.tie_embeddings = table.find("lm_head.weight") == nullptr;
   config.attention_bias = table.find("model.layers.0.self_attn.q_proj.bias") != nullptr;

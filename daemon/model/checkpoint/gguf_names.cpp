@@ -10,10 +10,10 @@ struct Rename {
 constexpr Rename kModules[] = {
     {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
 constexpr Rename kLayerModules[] = {
-    {"attn_norm", "input_layernorm"},   {"ffn_norm", "post_attention_layernorm"},
-    {"attn_q", "self_attn.q_proj"},     {"attn_k", "self_attn.k_proj"},
-    {"attn_v", "self_attn.v_proj"},     {"attn_output", "self_attn.o_proj"},
-    {"ffn_gate", "mlp.gate_proj"},      {"ffn_up", "mlp.up_proj"},
+    {"attn_norm", "input_layernorm"}, {"ffn_norm", "post_attention_layernorm"},
+    {"attn_q", "self_attn.q_proj"},   {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},   {"attn_output", "self_attn.o_proj"},
+    {"ffn_gate", "mlp.gate_proj"},    {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
 };
 

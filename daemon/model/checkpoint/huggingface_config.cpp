@@ -117,8 +117,9 @@ Result<std::string> architecture_of(ObjectReader& reader) {
   const bool llama = type.empty() ? name == "LlamaForCausalLM"
                                   : type == "llama" && (name.empty() || name == "LlamaForCausalLM");
   if (llama) return std::string("llama");
-  return unimplemented("{}: architecture '{}' (model_type '{}') has no model program; Atlas runs {}",
-                       reader.path(), printable(name), printable(type), supported_architectures());
+  return unimplemented(
+      "{}: architecture '{}' (model_type '{}') has no model program; Atlas runs {}", reader.path(),
+      printable(name), printable(type), supported_architectures());
 }
 
 /// The keys of one rope variant, out of the object that names it.
@@ -157,8 +158,8 @@ Status read_scaling(ObjectReader& config, ObjectReader& rope, uint32_t max_posit
 
 /// rope_parameters (transformers 5) or rope_scaling (before), with rope_theta inside or beside it.
 Result<RopeSettings> read_rope(ObjectReader& config, uint32_t head_dim, uint32_t max_positions) {
-  const std::string_view key = config.find("rope_parameters") != nullptr ? "rope_parameters"
-                                                                         : "rope_scaling";
+  const std::string_view key =
+      config.find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
   const json* found = config.find(key);
   const json empty = json::object();
   if (found != nullptr && !found->is_object()) config.wrong(key, "an object");

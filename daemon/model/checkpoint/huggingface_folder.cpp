@@ -51,7 +51,8 @@ Status no_weights(const std::string& folder) {
     return not_found("'{}' holds neither {} nor {}", folder, kWeights, kIndex);
   }
   return not_found(
-      "'{}' holds neither {} nor {}, but{}: name a .gguf or .safetensors file itself, convert others",
+      "'{}' holds neither {} nor {}, but{}: name a .gguf or .safetensors file itself, convert "
+      "others",
       folder, kWeights, kIndex, others);
 }
 
@@ -73,8 +74,7 @@ Status read_weights(const std::vector<std::string>& paths, const OpenProgress& p
 }
 
 /// Every tensor of the index must lie in the shard that the index names.
-Status check_index(const SafetensorsIndex& index, const std::string& path,
-                   CheckpointState* state) {
+Status check_index(const SafetensorsIndex& index, const std::string& path, CheckpointState* state) {
   for (const auto& [name, shard] : index.tensors) {
     const TensorInfo* tensor = state->table.find(name);
     if (tensor != nullptr && tensor->file == shard) continue;
@@ -94,8 +94,7 @@ Status read_sharded(const std::string& folder, const OpenProgress& progress,
                     CheckpointState* state) {
   const std::string path = join(folder, kIndex);
   ATLAS_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-  ATLAS_ASSIGN_OR_RETURN(const SafetensorsIndex index,
-                         read_safetensors_index(text_of(file), path));
+  ATLAS_ASSIGN_OR_RETURN(const SafetensorsIndex index, read_safetensors_index(text_of(file), path));
   std::vector<std::string> paths;
   for (const std::string& shard : index.shards) {
     paths.push_back(join(folder, shard));
@@ -174,8 +173,8 @@ Status read_text_files(const std::string& folder, CheckpointState* state) {
   // The file wins over the key, as in transformers.
   if (!jinja.bytes().empty()) state->chat_template = std::string(text_of(jinja));
   if (state->tokenizer_json.bytes().empty()) {
-    state->notes.push_back(fmt::format(
-        "{}: there is no tokenizer.json, so the model is served by token ids", folder));
+    state->notes.push_back(
+        fmt::format("{}: there is no tokenizer.json, so the model is served by token ids", folder));
   }
   return {};
 }
@@ -189,8 +188,8 @@ Status read_huggingface_folder(const std::string& folder, const std::string& sin
     return not_found("there is no config.json in '{}', which safetensors files need", folder);
   }
   ATLAS_ASSIGN_OR_RETURN(const MappedFile config, MappedFile::open(config_path));
-  ATLAS_RETURN_IF_ERROR(map_if_present(join(folder, "generation_config.json"),
-                                       &state->generation_config_json));
+  ATLAS_RETURN_IF_ERROR(
+      map_if_present(join(folder, "generation_config.json"), &state->generation_config_json));
   ATLAS_ASSIGN_OR_RETURN(
       state->config,
       read_huggingface_config(text_of(config), config_path, text_of(state->generation_config_json),

@@ -34,9 +34,8 @@ class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
   virtual bool unexpected(std::string_view what) = 0;
   template <typename... Args>
   bool fail(MessageFormat<std::type_identity_t<Args>...> format, Args&&... args) {
-    return fail_with(
-        Status(Code::kInvalidArgument, fmt::format(format.text, std::forward<Args>(args)...),
-               format.where));
+    return fail_with(Status(Code::kInvalidArgument,
+                            fmt::format(format.text, std::forward<Args>(args)...), format.where));
   }
   bool fail_with(Status status) {
     status_ = std::move(status);

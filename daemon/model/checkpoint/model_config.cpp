@@ -64,17 +64,16 @@ Status check_rope_settings(const RopeSettings& settings) {
   const bool llama3 = settings.scaling == RopeScaling::kLlama3;
   const bool yarn = settings.scaling == RopeScaling::kYarn;
   const double original = llama3 || yarn ? settings.original_positions : 1;
-  for (const Range& range :
-       {Range{"rope_theta", settings.theta, 1.0 + 1e-6, 1e15},
-        {"factor", settings.factor, 1e-3, 1e6},
-        {"original_max_position_embeddings", original, 1, kMaxPositions},
-        {"low_freq_factor", settings.low_freq_factor, 1e-3, 1e6},
-        {"high_freq_factor", settings.high_freq_factor, 1e-3, 1e6},
-        {"beta_fast", settings.beta_fast, 1e-3, 1e6},
-        {"beta_slow", settings.beta_slow, 1e-3, 1e6},
-        {"attention_factor", settings.attention_factor, 0, 1e3},
-        {"mscale", settings.mscale, 0, 1e3},
-        {"mscale_all_dim", settings.mscale_all_dim, 0, 1e3}}) {
+  for (const Range& range : {Range{"rope_theta", settings.theta, 1.0 + 1e-6, 1e15},
+                             {"factor", settings.factor, 1e-3, 1e6},
+                             {"original_max_position_embeddings", original, 1, kMaxPositions},
+                             {"low_freq_factor", settings.low_freq_factor, 1e-3, 1e6},
+                             {"high_freq_factor", settings.high_freq_factor, 1e-3, 1e6},
+                             {"beta_fast", settings.beta_fast, 1e-3, 1e6},
+                             {"beta_slow", settings.beta_slow, 1e-3, 1e6},
+                             {"attention_factor", settings.attention_factor, 0, 1e3},
+                             {"mscale", settings.mscale, 0, 1e3},
+                             {"mscale_all_dim", settings.mscale_all_dim, 0, 1e3}}) {
     if (!(range.value >= range.least && range.value <= range.most)) {
       return invalid_argument("{} is {}; expected {} to {}", range.what, range.value, range.least,
                               range.most);
@@ -91,9 +90,10 @@ Result<ModelConfig> finish_model_config(ModelConfig config, const RopeSettings& 
                                         const std::string& path) {
   ATLAS_RETURN_IF_ERROR(check_model_config(config, path));
   if (rope.rotary_dim == 0 || rope.rotary_dim % 2 != 0 || rope.rotary_dim > config.head_dim) {
-    return invalid_argument("{}: {} of the {} elements of a head rotate; expected an even number "
-                            "from 2 to the head size",
-                            path, rope.rotary_dim, config.head_dim);
+    return invalid_argument(
+        "{}: {} of the {} elements of a head rotate; expected an even number "
+        "from 2 to the head size",
+        path, rope.rotary_dim, config.head_dim);
   }
   std::sort(config.eos_ids.begin(), config.eos_ids.end());
   config.eos_ids.erase(std::unique(config.eos_ids.begin(), config.eos_ids.end()),

@@ -21,37 +21,38 @@ class TensorTable;
 /// Rotary embedding of one model.
 struct RopeConfig {
   double theta = 10000;
-  uint32_t rotary_dim = 0; ///< the first elements of a head that rotate
+  uint32_t rotary_dim = 0;  ///< the first elements of a head that rotate
   /// False: element i turns with i + rotary_dim/2. True: elements 2i and 2i+1 turn together, which
   /// is what a GGUF of architecture llama needs, because its Q and K rows are stored in that order.
   bool interleaved = false;
   RopeScaling scaling = RopeScaling::kNone;
-  std::vector<float> inverse_frequencies; ///< [rotary_dim / 2] radians a position
-  float attention_scale = 1; ///< cosines and sines are multiplied by it (yarn)
+  std::vector<float> inverse_frequencies;  ///< [rotary_dim / 2] radians a position
+  float attention_scale = 1;               ///< cosines and sines are multiplied by it (yarn)
 };
 
 /// The configuration of a decoder-only model. What only one architecture needs joins as a member of
 /// its own when that architecture's program does.
 struct ModelConfig {
-  std::string architecture; ///< name of the model program: "llama"
+  std::string architecture;  ///< name of the model program: "llama"
   uint32_t hidden = 0;
   uint32_t layers = 0;
   uint32_t heads = 0;
-  uint32_t kv_heads = 0; ///< divides `heads`
+  uint32_t kv_heads = 0;  ///< divides `heads`
   uint32_t head_dim = 0;
   uint32_t intermediate = 0;
-  uint32_t vocab = 0; ///< rows of the embedding; a tokenizer may know fewer
+  uint32_t vocab = 0;  ///< rows of the embedding; a tokenizer may know fewer
   uint32_t max_positions = 0;
   float rms_eps = 0;
   bool tie_embeddings = false;
-  bool attention_bias = false;        ///< of q, k and v
-  bool attention_output_bias = false; ///< of o
+  bool attention_bias = false;         ///< of q, k and v
+  bool attention_output_bias = false;  ///< of o
   bool mlp_bias = false;
-  std::string activation; ///< "silu"
-  AtlasDType dtype = ATLAS_F32; ///< config.json's, or a GGUF's embedding's; each tensor has its own
+  std::string activation;  ///< "silu"
+  AtlasDType dtype =
+      ATLAS_F32;  ///< config.json's, or a GGUF's embedding's; each tensor has its own
   RopeConfig rope;
   std::optional<uint32_t> bos_id;
-  std::vector<uint32_t> eos_ids; ///< any of these ends an answer; ascending, may be empty
+  std::vector<uint32_t> eos_ids;  ///< any of these ends an answer; ascending, may be empty
 };
 
 /// Reads a Hugging Face config.json. `generation_json` may be empty; its end tokens join those of

@@ -14,7 +14,8 @@ std::vector<float> periods(const RopeSettings& settings) {
   const auto theta = static_cast<float>(settings.theta);
   for (uint32_t i = 0; i < out.size(); ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(settings.rotary_dim);
-    out[i] = static_cast<float>(std::pow(static_cast<double>(theta), static_cast<double>(exponent)));
+    out[i] =
+        static_cast<float>(std::pow(static_cast<double>(theta), static_cast<double>(exponent)));
   }
   return out;
 }
@@ -59,9 +60,9 @@ std::vector<float> yarn(const RopeSettings& settings, const std::vector<float>& 
   if (low == high) high += 0.001;
   std::vector<float> out(period.size());
   for (size_t i = 0; i < out.size(); ++i) {
-    const float ramp = std::clamp((static_cast<float>(i) - static_cast<float>(low)) /
-                                      static_cast<float>(high - low),
-                                  0.0f, 1.0f);
+    const float ramp = std::clamp(
+        (static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0f,
+        1.0f);
     const float keep = 1.0f - ramp;
     const float stretched = 1.0f / (static_cast<float>(settings.factor) * period[i]);
     out[i] = stretched * (1.0f - keep) + 1.0f / period[i] * keep;

@@ -15,15 +15,15 @@ enum class RopeScaling { kNone, kLinear, kLlama3, kYarn };
 /// What a checkpoint says about rope, before frequencies are computed from it.
 struct RopeSettings {
   double theta = 10000;
-  uint32_t rotary_dim = 0; ///< elements of a head that rotate; even
+  uint32_t rotary_dim = 0;  ///< elements of a head that rotate; even
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1;
-  double original_positions = 0;                         ///< llama3, yarn
-  double low_freq_factor = 1, high_freq_factor = 4;      ///< llama3
-  double beta_fast = 32, beta_slow = 1;                  ///< yarn
-  double attention_factor = 0;                           ///< yarn; 0: from `factor`
-  double mscale = 0, mscale_all_dim = 0;                 ///< yarn; 0: absent
-  bool truncate = true;                                  ///< yarn: whole bounds of the ramp
+  double original_positions = 0;                     ///< llama3, yarn
+  double low_freq_factor = 1, high_freq_factor = 4;  ///< llama3
+  double beta_fast = 32, beta_slow = 1;              ///< yarn
+  double attention_factor = 0;                       ///< yarn; 0: from `factor`
+  double mscale = 0, mscale_all_dim = 0;             ///< yarn; 0: absent
+  bool truncate = true;                              ///< yarn: whole bounds of the ramp
 };
 
 /// "default", "linear", "llama3" or "yarn", as Hugging Face spells it.

@@ -1,5 +1,5 @@
-// The safetensors header: eight bytes of length, then JSON {name: {dtype, shape, data_offsets}}, then
-// the data. The JSON is read event by event, so a header of a million tensors builds no tree.
+// The safetensors header: eight bytes of length, then JSON {name: {dtype, shape, data_offsets}},
+// then the data. The JSON is read event by event, so a header of a million tensors builds no tree.
 // Format: https://github.com/huggingface/safetensors, section "Format" of its README.
 #include "daemon/model/checkpoint/safetensors.h"
 
@@ -45,8 +45,10 @@ class HeaderEvents : public JsonEvents {
       return true;
     }
     if (in_metadata_) return true;
-    const int field = text == "dtype" ? kDType : text == "shape" ? kShape
-                      : text == "data_offsets" ? kOffsets : 0;
+    const int field = text == "dtype"          ? kDType
+                      : text == "shape"        ? kShape
+                      : text == "data_offsets" ? kOffsets
+                                               : 0;
     if (field == 0) {
       return fail("tensor '{}' has an unknown field '{}'", printable(name_), printable(text));
     }
@@ -104,8 +106,9 @@ class HeaderEvents : public JsonEvents {
     if (depth_ == 0) return fail("{} where the header's object should begin", what);
     if (in_metadata_) return fail("{} in __metadata__, which holds strings only", what);
     if (depth_ == 1) return fail("tensor '{}' is {}; expected an object", printable(name_), what);
-    const std::string_view field = field_ == kDType ? "dtype"
-                                   : field_ == kShape ? "shape" : "data_offsets";
+    const std::string_view field = field_ == kDType   ? "dtype"
+                                   : field_ == kShape ? "shape"
+                                                      : "data_offsets";
     return fail("tensor '{}' has {} in its {}; expected {}", printable(name_), what, field,
                 field_ == kDType ? "a type name" : "a list of whole numbers from 0");
   }
@@ -114,7 +117,8 @@ class HeaderEvents : public JsonEvents {
   enum : int { kDType = 1, kShape = 2, kOffsets = 4 };
 
   bool finish_tensor() {
-    for (const auto& [field, text] : {std::pair{int{kDType}, "dtype"}, {int{kShape}, "shape"},
+    for (const auto& [field, text] : {std::pair{int{kDType}, "dtype"},
+                                      {int{kShape}, "shape"},
                                       {int{kOffsets}, "data_offsets"}}) {
       if ((seen_ & field) == 0) return fail("tensor '{}' has no {}", printable(name_), text);
     }
@@ -167,8 +171,7 @@ Status check_coverage(std::vector<TensorInfo>& tensors, uint64_t data_start, uin
     }
     if (tensor.offset > position) {
       return invalid_argument("{} bytes between '{}' and '{}' belong to no tensor",
-                              tensor.offset - position, printable(before),
-                              printable(tensor.name));
+                              tensor.offset - position, printable(before), printable(tensor.name));
     }
     position += tensor.bytes;
     before = tensor.name;
@@ -216,7 +219,8 @@ Result<SafetensorsSummary> read_file(std::span<const std::byte> bytes, uint32_t 
 
 /// A shard is named by a relative path that stays inside the checkpoint's folder.
 bool stays_inside(std::string_view name) {
-  if (name.empty() || name.front() == '/' || name.find('\0') != std::string_view::npos) return false;
+  if (name.empty() || name.front() == '/' || name.find('\0') != std::string_view::npos)
+    return false;
   while (true) {
     const size_t slash = name.find('/');
     if (name.substr(0, slash) == "..") return false;
@@ -253,8 +257,8 @@ class IndexEvents : public JsonEvents {
     if (!in_map_) return true;
     if (depth_ != 2) return unexpected("a string");
     if (!stays_inside(text)) {
-      return fail("tensor '{}' is in shard '{}', which is not inside the folder",
-                  printable(name_), printable(text));
+      return fail("tensor '{}' is in shard '{}', which is not inside the folder", printable(name_),
+                  printable(text));
     }
     const auto [place, fresh] =
         numbers_.try_emplace(text, static_cast<uint32_t>(index_->shards.size()));

@@ -21,7 +21,7 @@ inline constexpr uint64_t kMaxSafetensorsHeader = 512ull << 20;
 /// What one file contributed, for the load log.
 struct SafetensorsSummary {
   uint64_t tensors = 0;
-  uint64_t misaligned = 0; ///< tensors whose offset in the file their element size does not divide
+  uint64_t misaligned = 0;  ///< tensors whose offset in the file their element size does not divide
 };
 
 /// Adds the tensors of the file `bytes` (file number `file` of the checkpoint) to `table`.
@@ -37,7 +37,7 @@ Result<SafetensorsSummary> read_safetensors(std::span<const std::byte> bytes,
 struct SafetensorsIndex {
   std::vector<std::string> shards;
   std::vector<std::pair<std::string_view, uint32_t>> tensors;
-  TensorTable names; ///< storage of the views above
+  TensorTable names;  ///< storage of the views above
 };
 
 /// Parses model.safetensors.index.json. Errors: kInvalidArgument for broken JSON, a tensor listed

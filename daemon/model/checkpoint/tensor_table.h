@@ -15,8 +15,9 @@
 
 namespace atlas::model {
 
-/// One tensor of a checkpoint. `name` has a zero byte behind its end and none inside. `dims` are outermost first (rows, then elements of a row) for every
-/// file format; `offset` counts bytes from the start of file number `file`.
+/// One tensor of a checkpoint. `name` has a zero byte behind its end and none inside. `dims` are
+/// outermost first (rows, then elements of a row) for every file format; `offset` counts bytes from
+/// the start of file number `file`.
 struct TensorInfo {
   static constexpr uint32_t kMaxRank = 6;
   std::string_view name;

@@ -58,7 +58,8 @@ TEST_CASE("checkpoint: a module's tensors are found, its namesakes are not") {
   CHECK(checkpoint->find(kQ) == &q[0]);
   CHECK(checkpoint->with_prefix("model.layers.0.self_attn").size() == 4);
   CHECK(checkpoint->with_prefix("model").size() == checkpoint->tensors().size());
-  for (const char* name : {"model.layers.0.self_attn.q_pro", "model.", "", "zzz", "model.layers.0."}) {
+  for (const char* name :
+       {"model.layers.0.self_attn.q_pro", "model.", "", "zzz", "model.layers.0."}) {
     CAPTURE(name);
     CHECK(checkpoint->with_prefix(name).empty());
     CHECK(checkpoint->find(name) == nullptr);
@@ -67,7 +68,8 @@ TEST_CASE("checkpoint: a module's tensors are found, its namesakes are not") {
 
 TEST_CASE("checkpoint: prefixes stop at the dot whatever follows the module's name") {
   TensorTable table;
-  for (const char* name : {"a.b", "a", "a-b", "a.b.c", "a/b", "a.", "ab", "a.b-c", "b", "a\xff", ""}) {
+  for (const char* name :
+       {"a.b", "a", "a-b", "a.b.c", "a/b", "a.", "ab", "a.b-c", "b", "a\xff", ""}) {
     TensorInfo tensor;
     tensor.name = table.intern(name);
     table.add(tensor);
@@ -149,7 +151,8 @@ TEST_CASE("checkpoint: paths that are no model are refused with what is there") 
               {"neither a folder nor"});
   const Folder folder(1);
   fs::rename(folder.file("model.safetensors"), folder.file("pytorch_model.bin"));
-  check_error(folder.open(), Code::kNotFound, {"model.safetensors.index.json", "'pytorch_model.bin'"});
+  check_error(folder.open(), Code::kNotFound,
+              {"model.safetensors.index.json", "'pytorch_model.bin'"});
   fs::remove(folder.file("pytorch_model.bin"));
   check_error(folder.open(), Code::kNotFound, {"holds neither"});
   write_text(folder.file("model.safetensors"), "");

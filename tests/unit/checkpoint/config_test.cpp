@@ -16,9 +16,13 @@ TEST_SUITE_BEGIN("checkpoint");
 namespace {
 
 json llama() {
-  return {{"architectures", {"LlamaForCausalLM"}}, {"model_type", "llama"},
-          {"hidden_size", 576}, {"num_hidden_layers", 30}, {"num_attention_heads", 9},
-          {"intermediate_size", 1536}, {"vocab_size", 49152}};
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"hidden_size", 576},
+          {"num_hidden_layers", 30},
+          {"num_attention_heads", 9},
+          {"intermediate_size", 1536},
+          {"vocab_size", 49152}};
 }
 
 Result<ModelConfig> read(const json& config, const std::string& generation = "") {
@@ -189,8 +193,11 @@ TEST_CASE("config: rope variants that are not computed, and broken ones, are ref
   refused("rope_scaling", {{"type", "linear"}}, {"rope_scaling", "'factor' is missing"});
   refused("rope_scaling", {{"type", "linear"}, {"factor", 0}}, {"factor is 0"});
   refused("rope_scaling", {{"type", "linear"}, {"factor", "2"}}, {"factor", "a number"});
-  json llama3 = {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0},
-                 {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 8192}};
+  json llama3 = {{"rope_type", "llama3"},
+                 {"factor", 8.0},
+                 {"low_freq_factor", 1.0},
+                 {"high_freq_factor", 4.0},
+                 {"original_max_position_embeddings", 8192}};
   CHECK(read_with("rope_scaling", llama3));
   for (const char* key : {"low_freq_factor", "high_freq_factor"}) {
     json broken = llama3;
@@ -233,9 +240,8 @@ TEST_CASE("config: a GGUF key that is missing, or a variant that is not run, is 
                           "llama.feed_forward_length", "llama.attention.head_count",
                           "llama.attention.layer_norm_rms_epsilon"}) {
     GgufBytes file = whole;
-    std::erase_if(file.pairs, [&](const std::string& pair) {
-      return pair.starts_with(gguf_text(key));
-    });
+    std::erase_if(file.pairs,
+                  [&](const std::string& pair) { return pair.starts_with(gguf_text(key)); });
     check_error(read(file), Code::kInvalidArgument, {"a.gguf", key, "is missing"});
   }
   const auto with = [&](auto&& change) {
@@ -293,8 +299,8 @@ TEST_CASE("config: GGUF rope: factors divide, linear and yarn scale as in transf
   const auto yarn = read(file);
   json same = llama();
   same.update({{"hidden_size", 32}, {"num_attention_heads", 4}, {"max_position_embeddings", 128}});
-  same["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0},
-                          {"original_max_position_embeddings", 32}};
+  same["rope_scaling"] = {
+      {"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
   const auto expected = read(same);
   REQUIRE_MESSAGE(expected, expected.error().to_string());
   CHECK(yarn->rope.inverse_frequencies == expected->rope.inverse_frequencies);

@@ -17,7 +17,7 @@ struct GgufBytes {
   uint32_t magic = 0x46554747, version = 3;
   std::vector<std::string> pairs, tensors;
   std::string data;
-  uint64_t extra_pairs = 0, extra_tensors = 0; ///< claimed beyond those that are there
+  uint64_t extra_pairs = 0, extra_tensors = 0;  ///< claimed beyond those that are there
   uint64_t alignment = 32;
 
   /// A pair whose value bytes are given as they stand.
@@ -74,7 +74,8 @@ inline GgufBytes small_llama() {
   file.u32("llama.context_length", 128).u32("llama.embedding_length", 32);
   file.u32("llama.feed_forward_length", 64).u32("llama.attention.head_count", 4);
   file.u32("llama.attention.head_count_kv", 2).f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-  file.text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a", "b", "<|im_end|>"});
+  file.text("tokenizer.ggml.model", "gpt2")
+      .texts("tokenizer.ggml.tokens", {"a", "b", "<|im_end|>"});
   file.i32s("tokenizer.ggml.token_type", {1, 1, 3}).texts("tokenizer.ggml.merges", {"a b"});
   file.u32("tokenizer.ggml.eos_token_id", 1);
   file.append("token_embd.weight", {32, 3}, 0, std::string(384, '\1'));

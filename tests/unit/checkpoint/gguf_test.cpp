@@ -167,7 +167,8 @@ TEST_CASE("gguf: lengths, types and depths of values are checked") {
   const std::string huge = raw(std::numeric_limits<uint64_t>::max());
   refused(value(8, huge), {"key 'k'", "ends inside the string"});
   refused(value(9, raw<uint32_t>(4) + huge), {"key 'k'", "ends inside the value"});
-  refused(value(9, raw<uint32_t>(8) + huge), {"key 'k'", "ends inside string 2 of 18446744073709551615"});
+  refused(value(9, raw<uint32_t>(8) + huge),
+          {"key 'k'", "ends inside string 2 of 18446744073709551615"});
   refused(value(9, raw<uint32_t>(9) + huge), {"key 'k'"});
   refused(value(9, raw<uint32_t>(13) + raw<uint64_t>(1)), {"element type 13 is unknown"});
   refused(value(13, raw<uint64_t>(1)), {"value type 13 is unknown"});
@@ -245,9 +246,9 @@ TEST_CASE("gguf: names of llama tensors become Hugging Face's, others stay") {
   CHECK(huggingface_name("blk.1.ffn_gate.weight") == "model.layers.1.mlp.gate_proj.weight");
   CHECK(huggingface_name("blk.1.ffn_up.weight") == "model.layers.1.mlp.up_proj.weight");
   CHECK(huggingface_name("blk.1.ffn_down.weight") == "model.layers.1.mlp.down_proj.weight");
-  for (const char* name : {"rope_freqs.weight", "blk.1.unknown.weight", "blk.x.attn_q.weight",
-                           "blk..attn_q.weight", "blk.1.attn_q.scale", "blk.1", "output", ".weight",
-                           "blk.attn_q.weight"}) {
+  for (const char* name :
+       {"rope_freqs.weight", "blk.1.unknown.weight", "blk.x.attn_q.weight", "blk..attn_q.weight",
+        "blk.1.attn_q.scale", "blk.1", "output", ".weight", "blk.attn_q.weight"}) {
     CHECK(huggingface_name(name) == name);
   }
 }

@@ -55,13 +55,22 @@ TEST_CASE("safetensors: a file of the Python package gives its names, shapes, ty
   const auto summary = read_safetensors(bytes.span(), files[0], 0, &table);
   REQUIRE_MESSAGE(summary, summary.error().to_string());
   REQUIRE(table.seal(files).ok());
-  const std::map<std::string, std::string> names = {
-      {"float32", "f32"},        {"float16", "f16"},        {"bfloat16", "bf16"},
-      {"float64", "f64"},        {"int8", "i8"},            {"uint8", "u8"},
-      {"int16", "i16"},          {"uint16", "u16"},         {"int32", "i32"},
-      {"uint32", "u32"},         {"int64", "i64"},          {"uint64", "u64"},
-      {"bool", "bool"},          {"float8_e4m3fn", "f8_e4m3"}, {"float8_e5m2", "f8_e5m2"},
-      {"float8_e8m0fnu", "f8_e8m0"}};
+  const std::map<std::string, std::string> names = {{"float32", "f32"},
+                                                    {"float16", "f16"},
+                                                    {"bfloat16", "bf16"},
+                                                    {"float64", "f64"},
+                                                    {"int8", "i8"},
+                                                    {"uint8", "u8"},
+                                                    {"int16", "i16"},
+                                                    {"uint16", "u16"},
+                                                    {"int32", "i32"},
+                                                    {"uint32", "u32"},
+                                                    {"int64", "i64"},
+                                                    {"uint64", "u64"},
+                                                    {"bool", "bool"},
+                                                    {"float8_e4m3fn", "f8_e4m3"},
+                                                    {"float8_e5m2", "f8_e5m2"},
+                                                    {"float8_e8m0fnu", "f8_e8m0"}};
   const auto& expected = golden()["safetensors"];
   CHECK(table.tensors().size() == expected.size());
   for (const auto& [name, tensor] : expected.items()) {
@@ -112,7 +121,8 @@ TEST_CASE("safetensors: what only pretends to be such a file is called by its na
 }
 
 TEST_CASE("safetensors: a length that does not fit is refused with both numbers") {
-  check_error(read(with_length(3, "{}")), Code::kInvalidArgument, {"says 3 bytes", "only 2 follow"});
+  check_error(read(with_length(3, "{}")), Code::kInvalidArgument,
+              {"says 3 bytes", "only 2 follow"});
   check_error(read(with_length(UINT64_MAX, "{}")), Code::kInvalidArgument,
               {"18446744073709551615", "only 2 follow"});
   check_error(read(with_length(1, "{}")), Code::kInvalidArgument, {"has 1 bytes"});

@@ -1,4 +1,6 @@
 // The tiny checkpoints that other tests are built on: both formats open and hold one model.
+#include "tests/support/tiny_llama.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 
 #include "daemon/model/checkpoint/checkpoint.h"
 #include "daemon/model/checkpoint/dtype.h"
-#include "tests/support/tiny_llama.h"
 
 using namespace atlas;
 using namespace atlas::model;
@@ -91,9 +92,9 @@ TEST_CASE("tiny llama: shards hold the same bytes as one file") {
 }
 
 TEST_CASE("tiny llama: every GGUF type is written with the size that the reader expects") {
-  for (const AtlasDType dtype : {ATLAS_F32, ATLAS_F16, ATLAS_BF16, ATLAS_Q4_0, ATLAS_Q4_1,
-                                 ATLAS_Q5_0, ATLAS_Q5_1, ATLAS_Q8_0, ATLAS_Q4_K, ATLAS_Q5_K,
-                                 ATLAS_Q6_K}) {
+  for (const AtlasDType dtype :
+       {ATLAS_F32, ATLAS_F16, ATLAS_BF16, ATLAS_Q4_0, ATLAS_Q4_1, ATLAS_Q5_0, ATLAS_Q5_1,
+        ATLAS_Q8_0, ATLAS_Q4_K, ATLAS_Q5_K, ATLAS_Q6_K}) {
     CAPTURE(dtype_name(dtype));
     TinyLlama model;
     model.hidden = model.intermediate = 256;
