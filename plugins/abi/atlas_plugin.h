@@ -119,7 +119,8 @@ typedef struct AtlasDescriptorKernel {
   uint32_t required;      /* 1, or 0: optional, then `reason` and `fallback` say why and what runs */
   uint32_t reserved;      /* 0 */
   char reason[96];
-  char fallback[64]; /* a kernel of the same plugin, or "core" */
+  char fallback[64]; /* a kernel of the same plugin, launched in its place with the same parameters
+                        (so of the same digest), or "core" */
 } AtlasDescriptorKernel;
 
 /* ---- Records: what a step is made of ----------------------------------------------------------- */
@@ -443,7 +444,9 @@ typedef struct AtlasPlugin {
   void (*shutdown)(void); /* after the last call; may be NULL */
 } AtlasPlugin;
 
-/* The one exported symbol. On failure NULL, with `error` filled. */
+/* The one exported symbol. On failure NULL, with `error` filled. Every function of the kind's table is
+ * there (one that does nothing returns ATLAS_UNIMPLEMENTED). After `shutdown` the entry may be called
+ * again, in the same mapping. */
 typedef const AtlasPlugin* (*AtlasPluginEntry)(const AtlasHost* host, AtlasError* error);
 #define ATLAS_PLUGIN_ENTRY "atlas_plugin_entry"
 
