@@ -5,6 +5,9 @@
 
 namespace int8g {
 
+// The formatter would take the members of parameter structs for arguments.
+// clang-format off
+
 /// `int8g_linear`: y[m,n] = x[m,k] W[n,k]^T, or y += it. One task a group of 16 outputs, for all rows.
 ATLAS_PARAMS(Int8gLinearParams,
   const float* x;     // [m, k]
@@ -32,5 +35,7 @@ ATLAS_PARAMS(Int8gGatherParams,
   uint32_t k;
   uint32_t group;
 );
+
+// clang-format on
 
 }  // namespace int8g

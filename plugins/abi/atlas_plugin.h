@@ -444,9 +444,9 @@ typedef struct AtlasPlugin {
   void (*shutdown)(void); /* after the last call; may be NULL */
 } AtlasPlugin;
 
-/* The one exported symbol. On failure NULL, with `error` filled. Every function of the kind's table is
- * there (one that does nothing returns ATLAS_UNIMPLEMENTED). After `shutdown` the entry may be called
- * again, in the same mapping. */
+/* The one exported symbol. On failure NULL, with `error` filled. Every function of the kind's table
+ * is there (one that does nothing returns ATLAS_UNIMPLEMENTED). After `shutdown` the entry may be
+ * called again, in the same mapping. */
 typedef const AtlasPlugin* (*AtlasPluginEntry)(const AtlasHost* host, AtlasError* error);
 #define ATLAS_PLUGIN_ENTRY "atlas_plugin_entry"
 

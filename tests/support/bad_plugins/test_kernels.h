@@ -5,6 +5,9 @@
 
 namespace atlas::stub {
 
+// The formatter would take the members of parameter structs for arguments.
+// clang-format off
+
 /// `test_scale`: y[i] = factor * x[i].
 ATLAS_PARAMS(TestScaleParams,
   const float* x;
@@ -23,5 +26,7 @@ ATLAS_PARAMS(TestScaleParams,
   uint32_t reserved;
 );
 }  // namespace changed
+
+// clang-format on
 
 }  // namespace atlas::stub
