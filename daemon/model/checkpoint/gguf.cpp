@@ -268,7 +268,11 @@ class GgufParser {
   Status place_tensors() {
     if (file_.tensors_.empty()) return {};
     const uint64_t start = (position_ + alignment_ - 1) / alignment_ * alignment_;
-    const uint64_t data_bytes = start <= bytes_.size() ? bytes_.size() - start : 0;
+    if (start > bytes_.size()) {
+      return invalid_argument("the data begins at {} and the file ends at {}: it is cut short", start,
+                              bytes_.size());
+    }
+    const uint64_t data_bytes = bytes_.size() - start;
     for (TensorInfo& tensor : file_.tensors_) {
       if (tensor.offset % alignment_ != 0) {
         return invalid_argument("tensor '{}' lies at {}, which is no multiple of {}",
