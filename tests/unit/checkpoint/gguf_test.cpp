@@ -204,6 +204,9 @@ TEST_CASE("gguf: tensor records with impossible names, shapes, types or places a
   CHECK(read(one({32, 2}, 2, 0, 36).build()).ok());
   CHECK(read(one({}, 0, 0, 4).build()).ok());
   CHECK(read(one({5, 0}, 0, 0, 0).build()).ok());
+  // Without the padding in front of its data, even a tensor of no bytes has no place in the file.
+  const std::string empty = one({5, 0}, 0, 0, 0).build();
+  CHECK(read(empty.substr(0, empty.size() - 1)).message().find("cut short") != std::string::npos);
   refused(one({33, 2}, 2, 0, 100), {"'t' has rows of 33", "q4_0 has blocks of 32"});
   refused(one({32, 2}, 2, 0, 35), {"'t' needs 36 bytes at 0 of 35", "cut short"});
   refused(one({32, 2}, 2, 64, 99), {"'t' needs 36 bytes at 64 of 99"});
