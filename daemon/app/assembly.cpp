@@ -47,8 +47,8 @@ std::string platform_plugin(const settings::Settings& s) {
   return s.platform.name;
 }
 
-/// Whether a checkpoint is so large that a second copy of it in the page cache would be felt; a small
-/// one stays there, and the next start is quick.
+/// Whether a checkpoint is so large that a second copy of it in the page cache would be felt; a
+/// small one stays there, and the next start is quick.
 bool is_large(const model::Checkpoint& checkpoint) {
   const auto memory = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                       static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -213,6 +213,23 @@ plugin_host::AuditReport audit_plan(const plan::Plan& plan, const Plugins& plugi
   return plugin_host::audit(plan.platform, plugins.registry.descriptors(), needs, plugins.packs);
 }
 
+/// Records that name an optional kernel which is absent take what its descriptor names instead.
+Status apply_fallbacks(const plugin_host::AuditReport& audit, plan::Plan& plan) {
+  for (plan::StepPlan& step : plan.steps) {
+    for (plan::Record& record : step.records) {
+      const std::string kernel = audit.kernel_to_run(record.owner, record.kernel);
+      if (kernel == "core") {
+        return failed_precondition(
+            "{}: plugin '{}' leaves kernel '{}' to the core, which has no such "
+            "operation",
+            record.operation, record.owner, record.kernel);
+      }
+      record.kernel = kernel;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string model_name(const settings::Settings& settings) {
@@ -290,6 +307,7 @@ Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plu
   model.info.fingerprint = fingerprint(*assembly.checkpoint, model.plan, plugins);
   assembly.audit = audit_plan(model.plan, plugins);
   ATLAS_RETURN_IF_ERROR(assembly.audit.to_status());
+  ATLAS_RETURN_IF_ERROR(apply_fallbacks(assembly.audit, model.plan));
   return assembly;
 }
 

@@ -71,9 +71,9 @@ struct MessageFormat {
       : text(s), where(w) {}
 };
 
-#define ATLAS_STATUS_HELPER(name, code)                                                     \
-  template <typename... Args>                                                               \
-  Status name(MessageFormat<std::type_identity_t<Args>...> format, Args&&... args) {        \
+#define ATLAS_STATUS_HELPER(name, code)                                                       \
+  template <typename... Args>                                                                 \
+  Status name(MessageFormat<std::type_identity_t<Args>...> format, Args&&... args) {          \
     return Status(code, fmt::format(format.text, std::forward<Args>(args)...), format.where); \
   }
 ATLAS_STATUS_HELPER(cancelled, Code::kCancelled)
@@ -96,7 +96,7 @@ template <typename T>
 class [[nodiscard]] Result {
  public:
   using value_type = T;
-  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit by design
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit by design
   Result(Status status) : status_(std::move(status)) {}  // NOLINT: implicit by design
 
   bool has_value() const { return value_.has_value(); }
@@ -121,14 +121,14 @@ class [[nodiscard]] Result {
 [[noreturn]] void check_failed(const char* condition, std::string_view message,
                                std::source_location where = std::source_location::current());
 
-#define ATLAS_CHECK(condition, message) \
-  do {                                  \
+#define ATLAS_CHECK(condition, message)                           \
+  do {                                                            \
     if (!(condition)) ::atlas::check_failed(#condition, message); \
   } while (false)
 
 /// Returns the error of `expression` (a Status) from the enclosing function.
-#define ATLAS_RETURN_IF_ERROR(expression)                    \
-  do {                                                       \
+#define ATLAS_RETURN_IF_ERROR(expression)                                                        \
+  do {                                                                                           \
     if (::atlas::Status atlas_status_ = (expression); !atlas_status_.ok()) return atlas_status_; \
   } while (false)
 

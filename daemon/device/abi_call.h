@@ -17,7 +17,8 @@ Status to_status(std::string_view context, AtlasCode code, const AtlasError& err
 /// The field's name of a data type, for instance "bf16" or "q4_1".
 std::string_view dtype_name(AtlasDType dtype);
 
-/// Calls `function(args..., &error)`. A null function is kUnimplemented, a thrown exception kInternal.
+/// Calls `function(args..., &error)`. A null function is kUnimplemented, a thrown exception
+/// kInternal.
 template <typename... Params, typename... Args>
 Status call(std::string_view context, AtlasCode (*function)(Params...), Args&&... args) {
   if (function == nullptr) {

@@ -39,9 +39,9 @@ enum class EngineState { kLoading, kServing, kDraining, kFailed, kStopped };
 /// Counters and gauges since start; a consistent copy.
 struct EngineStats {
   EngineState state = EngineState::kLoading;
-  std::string phase;           // while loading: "reading weights"
-  double progress = 0;         // 0..1 of the phase
-  std::string failure;         // for kFailed
+  std::string phase;    // while loading: "reading weights"
+  double progress = 0;  // 0..1 of the phase
+  std::string failure;  // for kFailed
   uint64_t generation = 0;
   uint32_t running = 0, queued = 0;
   uint64_t requests_finished = 0, requests_failed = 0, requests_cancelled = 0, requests_refused = 0;
@@ -49,9 +49,10 @@ struct EngineStats {
   uint64_t steps_prefill = 0, steps_decode = 0;
   double step_seconds_prefill = 0, step_seconds_decode = 0;
   uint32_t pages_total = 0, pages_used = 0, slots_total = 0, slots_used = 0;
-  uint64_t progress_ticks = 0;  // grows while the engine's thread works or idles: the watchdog's food
+  uint64_t progress_ticks =
+      0;  // grows while the engine's thread works or idles: the watchdog's food
   std::vector<std::pair<std::string, uint64_t>> ledger;  // line, bytes
-  std::string graphs;           // "on", "off (settings)", or why not
+  std::string graphs;                                    // "on", "off (settings)", or why not
 };
 
 /// The border that serve sees; EngineCore implements it, tests may too. Thread safe.

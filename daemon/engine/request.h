@@ -1,4 +1,5 @@
-// What a client asks of an engine and what the engine tells it: the border between serve and engine.
+// What a client asks of an engine and what the engine tells it: the border between serve and
+// engine.
 #pragma once
 
 #include <cstdint>
@@ -33,19 +34,19 @@ struct SamplingParams {
 struct RequestSpec {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
-  uint32_t max_tokens = 0;             // 0: only score the prompt (with `prompt_logprobs`)
-  std::vector<std::string> stop;       // the answer ends before the first of these
+  uint32_t max_tokens = 0;        // 0: only score the prompt (with `prompt_logprobs`)
+  std::vector<std::string> stop;  // the answer ends before the first of these
   bool ignore_end_of_generation = false;
-  bool skip_special = true;            // special tokens give no text
+  bool skip_special = true;  // special tokens give no text
   bool logprobs = false;
-  uint32_t top_logprobs = 0;           // 0..20 alternatives
-  bool prompt_logprobs = false;        // score the prompt's tokens too (echo)
+  uint32_t top_logprobs = 0;     // 0..20 alternatives
+  bool prompt_logprobs = false;  // score the prompt's tokens too (echo)
 };
 
 struct TokenLogprob {
   TokenId token = 0;
   float logprob = 0;
-  uint32_t rank = 0;  // 1: the most likely
+  uint32_t rank = 0;                           // 1: the most likely
   std::vector<std::pair<TokenId, float>> top;  // most likely first
 };
 

@@ -9,6 +9,9 @@ namespace atlas::kernels {
 /// Rows of W that a CPU layout interleaves, so that a vector's lanes are outputs.
 inline constexpr uint32_t kRowGroup = 16;
 
+// The formatter would take the members of parameter structs for arguments.
+// clang-format off
+
 ATLAS_PARAMS(LinearParams,
   const void* x;  // [m] rows of x_row_bytes
   const void* weight;
@@ -46,4 +49,5 @@ ATLAS_PARAMS(GatherParams,
   uint32_t reserved;
 );
 
+// clang-format on
 }  // namespace atlas::kernels

@@ -2,12 +2,13 @@
  *
  * A plugin is a shared object with (1) a descriptor, an ELF note that is read from the file before
  * anything of it is loaded, and (2) one exported symbol, `atlas_plugin_entry`, that answers with a
- * table of functions. Plugins run when a step is planned and when weights are packed; running a step
- * calls no plugin code except the platform's.
+ * table of functions. Plugins run when a step is planned and when weights are packed; running a
+ * step calls no plugin code except the platform's.
  *
- * Rules: every struct that crosses starts with `struct_size` (set by who fills it; a reader looks at
- * no field beyond it); fields are only appended within a major version; nobody throws across; strings
- * that a plugin returns live as long as the plugin; strings that it is given live for the call.
+ * Rules: every struct that crosses starts with `struct_size` (set by who fills it; a reader looks
+ * at no field beyond it); fields are only appended within a major version; nobody throws across;
+ * strings that a plugin returns live as long as the plugin; strings that it is given live for the
+ * call.
  *
  * Versions: 1.0 first version.
  */
@@ -24,7 +25,7 @@ extern "C" {
 #define ATLAS_ABI_MAJOR 1
 #define ATLAS_ABI_MINOR 0
 
-/* ---- Codes and errors ------------------------------------------------------------------------ */
+/* ---- Codes and errors ---- */
 
 /* The usual sixteen, the same numbers as gRPC's; 0 is success. */
 typedef int32_t AtlasCode;
@@ -53,7 +54,7 @@ typedef struct AtlasError {
   char message[1020];
 } AtlasError;
 
-/* ---- Data types ------------------------------------------------------------------------------ */
+/* ---- Data types ---- */
 
 typedef uint32_t AtlasDType;
 enum {
@@ -84,10 +85,10 @@ enum {
   ATLAS_Q6_K = 39
 };
 
-/* ---- Descriptor: a pointer-free record in the ELF note section `.note.atlas` ------------------- */
+/* ---- Descriptor: a pointer-free record in the ELF note section `.note.atlas` ---- */
 
-#define ATLAS_NOTE_NAME "Atlas"   /* the note's owner, 6 bytes with its NUL */
-#define ATLAS_NOTE_DESCRIPTOR 1u  /* the note's type */
+#define ATLAS_NOTE_NAME "Atlas"            /* the note's owner, 6 bytes with its NUL */
+#define ATLAS_NOTE_DESCRIPTOR 1u           /* the note's type */
 #define ATLAS_DESCRIPTOR_MAGIC 0x44735441u /* "ATsD" */
 
 typedef uint32_t AtlasPluginKind;
@@ -116,14 +117,14 @@ typedef struct AtlasDescriptorKernel {
   char platform[32];
   char kernel[64];
   uint64_t params_digest; /* of the parameter struct that the plugin fills */
-  uint32_t required;      /* 1, or 0: optional, then `reason` and `fallback` say why and what runs */
-  uint32_t reserved;      /* 0 */
+  uint32_t required; /* 1, or 0: optional, then `reason` and `fallback` say why and what runs */
+  uint32_t reserved; /* 0 */
   char reason[96];
   char fallback[64]; /* a kernel of the same plugin, launched in its place with the same parameters
                         (so of the same digest), or "core" */
 } AtlasDescriptorKernel;
 
-/* ---- Records: what a step is made of ----------------------------------------------------------- */
+/* ---- Records: what a step is made of ---- */
 
 /* A place in a planned buffer. Buffers get addresses only after the plan has been audited. */
 typedef struct AtlasBufferRef {
@@ -141,7 +142,8 @@ typedef struct AtlasRelocation {
 } AtlasRelocation;
 
 /* One launch. On CPU, grid x*y*z is the number of tasks, block is ignored and `shared_bytes` is the
- * scratch of each thread. A bucket bounds the grid, never the work: kernels walk device-side counts. */
+ * scratch of each thread. A bucket bounds the grid, never the work: kernels walk device-side
+ * counts. */
 typedef struct AtlasRecord {
   uint32_t struct_size;
   uint32_t params_size;
@@ -163,9 +165,10 @@ typedef struct AtlasRecordSink {
   AtlasCode (*emit)(void* context, const AtlasRecord* record, AtlasError* error);
 } AtlasRecordSink;
 
-/* ---- Quantization plugins ---------------------------------------------------------------------- */
+/* ---- Quantization plugins ---- */
 
-/* A tensor as it stands in a checkpoint. `dims` are outermost first (rows, then elements of a row). */
+/* A tensor as it stands in a checkpoint. `dims` are outermost first (rows, then elements of a row).
+ */
 typedef struct AtlasTensor {
   uint32_t struct_size;
   AtlasDType dtype;
@@ -182,17 +185,18 @@ typedef struct AtlasWeightQuery {
   uint32_t struct_size;
   uint32_t tensor_count;
   const char* platform;
-  const char* module; /* "model.layers.0.self_attn.q_proj" */
-  uint64_t n, k;      /* expected; 0: take the checkpoint's */
+  const char* module;         /* "model.layers.0.self_attn.q_proj" */
+  uint64_t n, k;              /* expected; 0: take the checkpoint's */
   const AtlasTensor* tensors; /* the tensors whose names begin with `module` and a dot */
 } AtlasWeightQuery;
 
 /* What a plugin answers when a module's tensors are in a format of its own. */
 typedef struct AtlasWeightClaim {
   uint32_t struct_size;
-  uint32_t claimed; /* 0: not this plugin's format */
-  char format[32];  /* "q4_1", "bf16", "exl3_k4" */
-  char contract[48]; /* the arithmetic contract of its products (design: the same for all row counts) */
+  uint32_t claimed;  /* 0: not this plugin's format */
+  char format[32];   /* "q4_1", "bf16", "exl3_k4" */
+  char contract[48]; /* the arithmetic contract of its products (design: the same for all row
+                        counts) */
   uint64_t n, k;
   uint32_t row_group;   /* rows of W are packed in groups of this many; a part must be a multiple */
   uint32_t alignment;   /* of the resident bytes */
@@ -266,7 +270,8 @@ typedef struct AtlasQuantApi {
   uint32_t reserved;
   AtlasCode (*claim)(const AtlasWeightQuery* query, AtlasWeightClaim* claim, AtlasError* error);
   /* Writes row groups [group_begin, group_end) of the resident layout to `out` (host memory). The
-   * query's tensors carry their data; rows past n in the last group are filled so as to read as 0. */
+   * query's tensors carry their data; rows past n in the last group are filled so as to read as 0.
+   */
   AtlasCode (*pack)(const AtlasWeightQuery* query, const AtlasWeightClaim* claim,
                     uint64_t group_begin, uint64_t group_end, void* out, AtlasError* error);
   AtlasCode (*linear_needs)(const AtlasLinearProblem* problem, AtlasLinearNeeds* needs,
@@ -279,7 +284,7 @@ typedef struct AtlasQuantApi {
                            AtlasError* error);
 } AtlasQuantApi;
 
-/* ---- Attention plugins -------------------------------------------------------------------------- */
+/* ---- Attention plugins ---- */
 
 /* One attention layer of a step. Rows belong to sequences as the control block says. */
 typedef struct AtlasAttentionProblem {
@@ -289,7 +294,7 @@ typedef struct AtlasAttentionProblem {
   const char* backend; /* "gqa" */
   uint32_t heads, kv_heads, head_dim, max_sequences;
   float scale;
-  uint32_t max_pages; /* pages of one sequence */
+  uint32_t max_pages;                                /* pages of one sequence */
   uint64_t q_stride, k_stride, v_stride, out_stride; /* elements from one row to the next */
   AtlasBufferRef q, k, v; /* float32 [m, heads, d]; [m, kv_heads, d] twice; rotated already */
   AtlasBufferRef out;     /* float32 [m, heads, d] */
@@ -318,7 +323,7 @@ typedef struct AtlasAttentionApi {
                     AtlasError* error);
 } AtlasAttentionApi;
 
-/* ---- Platform plugins --------------------------------------------------------------------------- */
+/* ---- Platform plugins ---- */
 
 typedef struct AtlasDevice AtlasDevice;
 typedef struct AtlasStream AtlasStream;
@@ -336,16 +341,16 @@ typedef struct AtlasOption {
 typedef struct AtlasDeviceOptions {
   uint32_t struct_size;
   uint32_t option_count;
-  const char* platform; /* one of the descriptor's */
+  const char* platform;       /* one of the descriptor's */
   const AtlasOption* options; /* `platform.options` of the settings; an unknown key is an error */
 } AtlasDeviceOptions;
 
 typedef struct AtlasDeviceInfo {
   uint32_t struct_size;
-  uint32_t unified_memory; /* 1: host and device share one memory, and one ledger */
-  char name[96];           /* "AMD EPYC, 2 threads" */
-  char architecture[64];   /* "avx3_dl", "sm_121a", "gfx1151" */
-  uint64_t memory_bytes;   /* all of it */
+  uint32_t unified_memory;  /* 1: host and device share one memory, and one ledger */
+  char name[96];            /* "AMD EPYC, 2 threads" */
+  char architecture[64];    /* "avx3_dl", "sm_121a", "gfx1151" */
+  uint64_t memory_bytes;    /* all of it */
   uint64_t available_bytes; /* now */
   uint32_t compute_units;
   uint32_t supports_graphs;
@@ -392,7 +397,8 @@ typedef struct AtlasPlatformApi {
   AtlasCode (*stream_create)(AtlasDevice* device, AtlasStream** stream, AtlasError* error);
   void (*stream_destroy)(AtlasStream* stream); /* waits for what was submitted */
   AtlasCode (*stream_synchronize)(AtlasStream* stream, AtlasError* error);
-  /* Pageable host memory is read or written before the call returns; pinned memory in stream order. */
+  /* Pageable host memory is read or written before the call returns; pinned memory in stream order.
+   */
   AtlasCode (*copy_to_device)(AtlasStream* stream, AtlasAddress to, const void* from,
                               uint64_t bytes, AtlasError* error);
   AtlasCode (*copy_to_host)(AtlasStream* stream, void* to, AtlasAddress from, uint64_t bytes,
@@ -421,7 +427,8 @@ typedef struct AtlasPlatformApi {
   AtlasCode (*step_launch)(AtlasStep* step, AtlasStream* stream, AtlasError* error);
 } AtlasPlatformApi;
 
-/* ---- Entry --------------------------------------------------------------------------------------- */
+/* ---- Entry
+ * --------------------------------------------------------------------------------------- */
 
 typedef uint32_t AtlasLogLevel;
 enum { ATLAS_LOG_DEBUG = 0, ATLAS_LOG_INFO = 1, ATLAS_LOG_WARNING = 2, ATLAS_LOG_ERROR = 3 };
@@ -438,7 +445,7 @@ typedef struct AtlasPlugin {
   uint32_t struct_size;
   uint32_t abi_major, abi_minor;
   AtlasPluginKind kind;
-  const AtlasQuantApi* quant;         /* the one of `kind`, the others NULL */
+  const AtlasQuantApi* quant; /* the one of `kind`, the others NULL */
   const AtlasAttentionApi* attention;
   const AtlasPlatformApi* platform;
   void (*shutdown)(void); /* after the last call; may be NULL */

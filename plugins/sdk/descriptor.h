@@ -1,4 +1,5 @@
-// Writes a plugin's descriptor: a constant, pointer-free record in the ELF note section .note.atlas.
+// Writes a plugin's descriptor: a constant, pointer-free record in the ELF note section
+// .note.atlas.
 #pragma once
 
 #include <algorithm>
@@ -99,6 +100,6 @@ consteval DescriptorNote<P, K> describe(const Identity& identity,
 }  // namespace atlas::sdk
 
 /// `ATLAS_DESCRIPTOR(describe(...))` once in a plugin places the note.
-#define ATLAS_DESCRIPTOR(expression)                                        \
-  extern "C" __attribute__((section(".note.atlas"), used, retain, aligned(4))) \
-  constexpr auto atlas_descriptor_note = (expression)
+#define ATLAS_DESCRIPTOR(expression)                              \
+  extern "C" __attribute__((section(".note.atlas"), used, retain, \
+                            aligned(4))) constexpr auto atlas_descriptor_note = (expression)

@@ -31,7 +31,7 @@ namespace atlas::sdk {
 #endif
 
 /// Fields are `key=value`, separated by spaces, so that a refusal can name the one that differs.
-inline constexpr char kToolchain[] = "machine=" ATLAS_SDK_MACHINE " compiler=" ATLAS_SDK_COMPILER
-                                     " sanitizer=" ATLAS_SDK_SANITIZER;
+inline constexpr char kToolchain[] =
+    "machine=" ATLAS_SDK_MACHINE " compiler=" ATLAS_SDK_COMPILER " sanitizer=" ATLAS_SDK_SANITIZER;
 
 }  // namespace atlas::sdk

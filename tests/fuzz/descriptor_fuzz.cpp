@@ -1,11 +1,10 @@
 // Everything that is read from a plugin or pack file before it is loaded: ELF, notes, the
 // descriptor, symbols and their bytes.
-#include "daemon/plugin_host/descriptor.h"
-
 #include <cstdint>
 #include <cstdlib>
 #include <span>
 
+#include "daemon/plugin_host/descriptor.h"
 #include "daemon/plugin_host/elf_file.h"
 
 using namespace atlas;
@@ -37,8 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto plugin = plugin_host::descriptor_of_image(image, "fuzz.so");
   // What is accepted must be usable as it is: names are names, and every fallback leads somewhere.
   for (const auto* accepted : {&record, &plugin}) {
-    if (*accepted && ((*accepted)->name.empty() || (*accepted)->platforms.empty()))
-      std::abort();
+    if (*accepted && ((*accepted)->name.empty() || (*accepted)->platforms.empty())) std::abort();
   }
   volatile size_t sum = read_symbols(image);
   (void)sum;

@@ -269,8 +269,8 @@ class GgufParser {
     if (file_.tensors_.empty()) return {};
     const uint64_t start = (position_ + alignment_ - 1) / alignment_ * alignment_;
     if (start > bytes_.size()) {
-      return invalid_argument("the data begins at {} and the file ends at {}: it is cut short", start,
-                              bytes_.size());
+      return invalid_argument("the data begins at {} and the file ends at {}: it is cut short",
+                              start, bytes_.size());
     }
     const uint64_t data_bytes = bytes_.size() - start;
     for (TensorInfo& tensor : file_.tensors_) {
