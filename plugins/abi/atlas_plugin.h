@@ -427,8 +427,8 @@ typedef struct AtlasPlatformApi {
   AtlasCode (*step_launch)(AtlasStep* step, AtlasStream* stream, AtlasError* error);
 } AtlasPlatformApi;
 
-/* ---- Entry ---- */
-
+/* ---- Entry ----
+ * What host and plugin hand each other when a plugin is loaded. */
 
 typedef uint32_t AtlasLogLevel;
 enum { ATLAS_LOG_DEBUG = 0, ATLAS_LOG_INFO = 1, ATLAS_LOG_WARNING = 2, ATLAS_LOG_ERROR = 3 };
