@@ -90,7 +90,7 @@ class CheckpointSource final : public plan::WeightSource {
 
 /// Decode steps of 1, 2, 4, ... sequences; prefill steps of 64 rows and of the settings' rows; one
 /// prefill step with logits for every row, for echo and evaluation.
-std::vector<plan::Bucket> buckets(const settings::EngineSettings& engine) {
+std::vector<plan::Bucket> buckets(const settings::EngineSettings& engine, uint32_t scored_rows) {
   using plan::StepKind;
   std::vector<plan::Bucket> result;
   for (uint32_t rows = 1; rows < engine.max_sequences; rows *= 2) {
@@ -103,12 +103,13 @@ std::vector<plan::Bucket> buckets(const settings::EngineSettings& engine) {
     result.push_back({StepKind::kPrefill, kSmallPrefill, std::min(logits, kSmallPrefill)});
   }
   result.push_back({StepKind::kPrefill, engine.prefill_rows, logits});
-  const uint32_t scored = std::min(engine.prefill_rows, kSmallPrefill);
+  const uint32_t scored = std::min(engine.prefill_rows, scored_rows);
   if (logits < scored) result.push_back({StepKind::kPrefill, scored, scored});
   return result;
 }
 
-plan::Shape shape(const settings::EngineSettings& engine, const model::ModelConfig& config) {
+plan::Shape shape(const settings::EngineSettings& engine, const model::ModelConfig& config,
+                  uint32_t scored_rows) {
   plan::Shape shape;
   shape.max_sequences = engine.max_sequences;
   shape.context_tokens = engine.context_tokens == 0
@@ -116,7 +117,7 @@ plan::Shape shape(const settings::EngineSettings& engine, const model::ModelConf
                              : std::min(engine.context_tokens, config.max_positions);
   shape.cache_tokens =
       engine.cache_tokens == 0 ? 2 * uint64_t{shape.context_tokens} : engine.cache_tokens;
-  shape.buckets = buckets(engine);
+  shape.buckets = buckets(engine, scored_rows);
   // What the daemon itself takes beside the model: measured at start with tokenizer and
   // connections.
   shape.host_heap_bytes = 64u << 20;
@@ -272,7 +273,8 @@ Status load_plugins(const settings::Settings& settings, Plugins& plugins) {
   return plugins.registry.add_packs(plugins.packs);
 }
 
-Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plugins) {
+Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plugins,
+                          uint32_t scored_rows) {
   Assembly assembly{settings, nullptr, std::make_shared<engine::PlannedModel>(), {}};
   engine::PlannedModel& model = *assembly.model;
   auto opened = model::Checkpoint::open(settings.model.path);
@@ -296,7 +298,7 @@ Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plu
         break;
     }
   }
-  model.shape = shape(settings.engine, config);
+  model.shape = shape(settings.engine, config, scored_rows);
   model.info.context_tokens = model.shape.context_tokens;
   model.graphs = settings.engine.graphs ? exec::GraphPolicy::kOn : exec::GraphPolicy::kOff;
   model.load_threads = std::max(1u, std::thread::hardware_concurrency());

@@ -38,8 +38,14 @@ struct Assembly {
   plugin_host::AuditReport audit;
 };
 
-/// Opens the checkpoint, plans every step and audits every kernel. Reads no weight.
-Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plugins);
+/// Rows of the prefill step that gives logits for every row, for echo and evaluation.
+inline constexpr uint32_t kScoredRows = 64;
+
+/// Opens the checkpoint, plans every step and audits every kernel. Reads no weight. A step with
+/// logits for every row has `scored_rows` rows, or those of the largest prefill step if it is
+/// smaller.
+Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plugins,
+                          uint32_t scored_rows = kScoredRows);
 
 /// Opens the device of the settings' platform.
 Result<std::shared_ptr<Device>> open_device(const settings::Settings& settings,

@@ -12,6 +12,10 @@ Result<std::unique_ptr<Stepper>> Stepper::create(std::shared_ptr<Generation> gen
   return stepper;
 }
 
+Stepper::~Stepper() {
+  for (Slot& slot : slots_) generation_->pool().give_back(slot.pages, std::nullopt, 0);
+}
+
 uint32_t Stepper::max_scored_rows() const {
   uint32_t rows = 0;
   for (const plan::StepPlan& step : generation_->plan().steps) {

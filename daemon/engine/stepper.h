@@ -24,6 +24,9 @@ class Stepper {
  public:
   static Result<std::unique_ptr<Stepper>> create(std::shared_ptr<Generation> generation,
                                                  const std::shared_ptr<Device>& device);
+  ~Stepper();  // its pages are free again
+  Stepper(const Stepper&) = delete;
+  Stepper& operator=(const Stepper&) = delete;
 
   /// Runs one step of `kind` and returns the logits of all logit rows, in order: [l, vocab].
   /// Errors: kInvalidArgument if no bucket holds the rows or the pages are used up.

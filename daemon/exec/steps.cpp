@@ -144,7 +144,8 @@ struct Steps::Snapshot {
 Result<Steps::Snapshot> Steps::run_scratch(const Bucket& bucket, const StepExecutable& step,
                                            Stream& stream, uint32_t scratch_page) {
   const bool prefill = bucket.kind == plan::StepKind::kPrefill;
-  const uint32_t rows = prefill ? std::min(bucket.rows, plan_.page_tokens) : 1;
+  const uint32_t rows =
+      prefill ? std::min({bucket.rows, plan_.page_tokens, plan_.limits.max_positions}) : 1;
   const uint64_t page_address =
       buffers_.at(plan_.pages).address() + scratch_page * plan_.page_bytes;
   // A record that a graph leaves out must not find what the walk before it left behind.
@@ -203,6 +204,7 @@ Status Steps::verify(const Bucket& bucket, Stream& stream, uint32_t scratch_page
   const char* difference = graph ? eager.difference(*graph) : "results";
   if (difference == nullptr) return {};
   entry.graph = nullptr;
+  found_different_graph_ = true;
   entry.refusal = fmt::format("gave other {} than the eager walk", difference);
   log_error("graph of {} is not used: it {}", bucket.to_string(), entry.refusal);
   return {};

@@ -45,6 +45,8 @@ class Steps {
 
   /// "on", "off (settings)", or what happened to which graphs.
   std::string graph_report() const;
+  /// Whether verify() has found a graph that gave other bits than its eager walk.
+  bool found_different_graph() const { return found_different_graph_; }
 
   ControlBlock& control() { return *control_; }
   const BufferTable& buffers() const { return buffers_; }
@@ -67,6 +69,7 @@ class Steps {
   std::shared_ptr<ControlBlock> control_;
   std::map<plan::Bucket, Entry> entries_;
   GraphPolicy policy_ = GraphPolicy::kOn;
+  bool found_different_graph_ = false;
 };
 
 }  // namespace atlas::exec

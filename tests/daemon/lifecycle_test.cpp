@@ -277,7 +277,7 @@ TEST_CASE("daemon: it takes a socket that systemd has opened, and leaves its fil
   const std::string path = folder.file("passed.sock");
   LiveDaemon daemon({.listen_socket = path});
   daemon.start();
-  const ctl::Client client(path);
+  const tools::Client client(path);
   bool ready = false;
   for (int i = 0; i < 2000 && !ready; ++i) {
     const auto response = client.get("/ready");

@@ -131,11 +131,11 @@ std::string LiveDaemon::log() const {
   return text.str();
 }
 
-Result<ctl::Response> LiveDaemon::complete(const std::string& fields) const {
+Result<tools::Response> LiveDaemon::complete(const std::string& fields) const {
   return client().post("/v1/completions", fmt::format("{{\"model\":\"tiny\",{}}}", fields));
 }
 
-std::string completion_text(const ctl::Response& response) {
+std::string completion_text(const tools::Response& response) {
   const auto json = nlohmann::json::parse(response.body, nullptr, false);
   if (!json.is_object() || !json.contains("choices")) return "";
   return json["choices"][0].value("text", "");

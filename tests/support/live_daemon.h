@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/support/tiny_llama.h"
-#include "tools/atlasctl/client.h"
+#include "tools/common/client.h"
 
 namespace atlas::testing {
 
@@ -40,14 +40,14 @@ class LiveDaemon {
   /// Another settings file for the next start or reload.
   void write_settings(const std::string& yaml);
 
-  ctl::Client client() const { return ctl::Client(socket()); }
+  tools::Client client() const { return tools::Client(socket()); }
   std::string socket() const { return folder_.file("atlasd.sock"); }
   std::string file(const std::string& name) const { return folder_.file(name); }
   std::string log() const;
   pid_t pid() const { return pid_; }
 
   /// A completion's whole answer; `fields` are members of the request's JSON object.
-  Result<ctl::Response> complete(const std::string& fields) const;
+  Result<tools::Response> complete(const std::string& fields) const;
 
  private:
   std::string settings_text(const std::string& yaml) const;
@@ -57,7 +57,7 @@ class LiveDaemon {
 };
 
 /// The text of a completion answer, or "" if it has none.
-std::string completion_text(const ctl::Response& response);
+std::string completion_text(const tools::Response& response);
 /// Bytes of memory that a process holds (RSS).
 uint64_t resident_bytes(pid_t pid);
 

@@ -6,9 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "tools/atlasctl/client.h"
+#include "tools/common/client.h"
 
 namespace atlas::ctl {
+
+using tools::Client;
+using tools::Response;
 
 struct Context {
   Client client;

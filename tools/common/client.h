@@ -2,12 +2,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "daemon/base/status.h"
 
-namespace atlas::ctl {
+namespace atlas::tools {
 
 struct Response {
   long status = 0;
@@ -17,9 +18,10 @@ struct Response {
 /// Takes the data of one server-sent event; false ends the transfer.
 using EventHandler = std::function<bool(std::string_view data)>;
 
+/// One connection, kept between requests; for one thread. A copy shares it.
 class Client {
  public:
-  explicit Client(std::string socket_path) : socket_path_(std::move(socket_path)) {}
+  explicit Client(std::string socket_path);
 
   /// kUnavailable if no daemon answers on the socket, with what to check.
   Result<Response> get(const std::string& path) const;
@@ -32,6 +34,7 @@ class Client {
   Result<Response> perform(const std::string& path, const std::string* json,
                            const EventHandler* handler) const;
   std::string socket_path_;
+  std::shared_ptr<void> curl_;  // null if libcurl could not be started
 };
 
-}  // namespace atlas::ctl
+}  // namespace atlas::tools

@@ -1,10 +1,10 @@
-#include "tools/atlasctl/client.h"
+#include "tools/common/client.h"
 
 #include <curl/curl.h>
 
 #include <memory>
 
-namespace atlas::ctl {
+namespace atlas::tools {
 
 namespace {
 
@@ -53,31 +53,34 @@ size_t on_bytes(char* bytes, size_t, size_t count, void* context) {
 
 }  // namespace
 
+Client::Client(std::string socket_path)
+    : socket_path_(std::move(socket_path)), curl_(curl_easy_init(), &curl_easy_cleanup) {}
+
 Result<Response> Client::perform(const std::string& path, const std::string* json,
                                  const EventHandler* handler) const {
-  const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl(curl_easy_init(),
-                                                                 &curl_easy_cleanup);
+  CURL* const curl = curl_.get();
   if (curl == nullptr) return internal_error("libcurl could not be started");
+  curl_easy_reset(curl);  // options only: the connection stays
   Sink sink;
   sink.handler = handler;
-  sink.curl = curl.get();
+  sink.curl = curl;
   curl_slist* headers = curl_slist_append(nullptr, "Content-Type: application/json");
   const std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> owned(headers,
                                                                           &curl_slist_free_all);
   const std::string url = "http://atlas" + path;
-  curl_easy_setopt(curl.get(), CURLOPT_URL, url.c_str());
-  curl_easy_setopt(curl.get(), CURLOPT_UNIX_SOCKET_PATH, socket_path_.c_str());
-  curl_easy_setopt(curl.get(), CURLOPT_PROXY, "");
-  curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl.get(), CURLOPT_HTTPHEADER, headers);
-  curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, &on_bytes);
-  curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &sink);
+  curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
+  curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket_path_.c_str());
+  curl_easy_setopt(curl, CURLOPT_PROXY, "");
+  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, &on_bytes);
+  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &sink);
   if (json != nullptr) {
-    curl_easy_setopt(curl.get(), CURLOPT_POSTFIELDSIZE, static_cast<long>(json->size()));
-    curl_easy_setopt(curl.get(), CURLOPT_POSTFIELDS, json->c_str());
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE, static_cast<long>(json->size()));
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, json->c_str());
   }
-  const CURLcode code = curl_easy_perform(curl.get());
-  curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &sink.response.status);
+  const CURLcode code = curl_easy_perform(curl);
+  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &sink.response.status);
   if (code == CURLE_OK || (code == CURLE_WRITE_ERROR && sink.stopped)) return sink.response;
   if (code == CURLE_COULDNT_CONNECT) {
     return unavailable(
@@ -101,4 +104,4 @@ Result<Response> Client::stream(const std::string& path, const std::string& json
   return perform(path, &json, &handler);
 }
 
-}  // namespace atlas::ctl
+}  // namespace atlas::tools

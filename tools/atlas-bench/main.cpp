@@ -1,0 +1,134 @@
+// atlas-bench: how fast it is: the engine in this process, a daemon over its socket, and what lies
+// between the two. Exit status: 0 good, 1 it failed, 2 wrong usage.
+#include <algorithm>
+#include <cstdio>
+
+#include "tools/atlas-bench/engine_bench.h"
+#include "tools/atlas-bench/overhead.h"
+#include "tools/atlas-bench/socket_bench.h"
+#include "tools/common/command_line.h"
+
+namespace {
+
+using namespace atlas;
+
+void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+/// Settings for requests of this size; prefill is never cut for the sake of latency, so that all
+/// requests of a batch generate at the same time.
+Result<std::unique_ptr<tools::LocalModel>> open_model(const tools::ModelOptions& options,
+                                                      uint32_t batch, uint32_t tokens) {
+  tools::ModelOptions with_latency = options;
+  with_latency.set.insert(with_latency.set.begin(), "engine.latency_bound_ms=60000");
+  ATLAS_ASSIGN_OR_RETURN(
+      const settings::Settings settings,
+      tools::tool_settings(with_latency, {.sequences = batch, .sequence_tokens = tokens}));
+  return tools::LocalModel::open(settings);
+}
+
+Status run_engine(const tools::ModelOptions& model_options,
+                  const bench::EngineBenchOptions& options, bool json) {
+  const uint32_t batch = *std::max_element(options.batch.begin(), options.batch.end());
+  const uint32_t prompt =
+      *std::max_element(options.prompt_tokens.begin(), options.prompt_tokens.end());
+  ATLAS_ASSIGN_OR_RETURN(const auto model,
+                         open_model(model_options, batch, prompt + options.generate));
+  ATLAS_ASSIGN_OR_RETURN(const auto points, bench::bench_engine(*model, options));
+  print(json ? bench::engine_json(points, *model, bench::this_machine())
+             : bench::engine_text(points));
+  return {};
+}
+
+Status run_socket(const bench::SocketBenchOptions& options, bool json) {
+  ATLAS_ASSIGN_OR_RETURN(const bench::SocketBench result, bench::bench_socket(options));
+  print(json ? bench::socket_json(result, options, bench::this_machine())
+             : bench::socket_text(result));
+  if (result.failed == 0) return {};
+  return result.first_failure.with_context(fmt::format("{} requests failed", result.failed));
+}
+
+Status run_overhead(const tools::ModelOptions& model_options, const bench::OverheadOptions& options,
+                    bool json) {
+  ATLAS_ASSIGN_OR_RETURN(const auto model,
+                         open_model(model_options, 1, options.prompt_tokens + options.generate));
+  ATLAS_ASSIGN_OR_RETURN(const bench::Overhead result, bench::measure_overhead(*model, options));
+  print(json ? result.json(*model, bench::this_machine()) : result.text());
+  return {};
+}
+
+/// A count from `low` to a million.
+void add_count(CLI::App& command, const char* name, uint32_t& value, const char* about,
+               uint32_t low = 1) {
+  command.add_option(name, value, about)
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(CLI::Range(low, 1000000u));
+}
+
+void add_counts(CLI::App& command, const char* name, std::vector<uint32_t>& values,
+                const char* about) {
+  command.add_option(name, values, about)
+      ->capture_default_str()
+      ->type_name("N,N,...")
+      ->delimiter(',')
+      ->check(CLI::Range(1u, 1000000u));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App program{"Measures how fast Atlas is", "atlas-bench"};
+  program.require_subcommand(1);
+  program.set_version_flag("--version", std::string("atlas-bench ") + ATLAS_VERSION);
+  int code = 0;
+  bool json = false;
+  tools::ModelOptions model;
+  bench::EngineBenchOptions engine;
+  bench::SocketBenchOptions socket;
+  bench::OverheadOptions overhead;
+  const auto finish = [&code](const Status& status) {
+    code = tools::exit_code("atlas-bench", status);
+  };
+
+  CLI::App* engine_command = program.add_subcommand(
+      "engine", "Prefill and decode tokens a second, in process, by batch and length");
+  tools::add_model_options(*engine_command, model);
+  add_counts(*engine_command, "--prompt-tokens", engine.prompt_tokens, "Lengths of prompts");
+  add_counts(*engine_command, "--batch", engine.batch, "Requests at once");
+  add_count(*engine_command, "--generate", engine.generate, "Tokens of an answer", 4);
+  add_count(*engine_command, "--repeat", engine.repeat, "Runs that the medians are of");
+  engine_command->callback([&] { finish(run_engine(model, engine, json)); });
+
+  CLI::App* socket_command = program.add_subcommand(
+      "socket", "Time to the first token and between tokens, over a daemon's socket");
+  socket_command->add_option("--socket", socket.socket, "The daemon's Unix socket")
+      ->capture_default_str()
+      ->type_name("PATH");
+  add_count(*socket_command, "--clients", socket.clients, "Clients at once");
+  add_count(*socket_command, "--requests", socket.requests, "Requests of all clients together");
+  add_count(*socket_command, "--prompt-tokens", socket.prompt_tokens, "Tokens of a prompt");
+  add_count(*socket_command, "--max-tokens", socket.max_tokens, "Tokens of an answer");
+  socket_command
+      ->add_option("--pid", socket.pid,
+                   "The daemon's process (default: who listens; behind "
+                   "socket activation that is not the daemon)")
+      ->type_name("PID")
+      ->check(CLI::PositiveNumber);
+  socket_command->callback([&] { finish(run_socket(socket, json)); });
+
+  CLI::App* overhead_command = program.add_subcommand(
+      "overhead", "Time that server, socket and SSE add to a token, beside the engine in process");
+  tools::add_model_options(*overhead_command, model);
+  overhead_command->add_option("--socket", overhead.socket, "The daemon's Unix socket")
+      ->capture_default_str()
+      ->type_name("PATH");
+  add_count(*overhead_command, "--prompt-tokens", overhead.prompt_tokens, "Tokens of a prompt");
+  add_count(*overhead_command, "--generate", overhead.generate, "Tokens of an answer", 4);
+  add_count(*overhead_command, "--repeat", overhead.repeat, "Pairs of runs");
+  overhead_command->callback([&] { finish(run_overhead(model, overhead, json)); });
+
+  for (CLI::App* command : {engine_command, socket_command, overhead_command}) {
+    command->add_flag("--json", json, "Write JSON");
+  }
+  return tools::parse_and_run(program, argc, argv, code);
+}

@@ -1,0 +1,214 @@
+// atlas-eval: what a model computes: perplexity, raw logits, greedy ids, and whether the bits stay
+// the same however they are computed. Exit status: 0 good, 1 it failed or bits differ, 2 wrong
+// usage.
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include "daemon/model/tokenizer/tokenizer.h"
+#include "tools/atlas-eval/generate.h"
+#include "tools/atlas-eval/identity.h"
+#include "tools/atlas-eval/logits.h"
+#include "tools/atlas-eval/perplexity.h"
+#include "tools/common/command_line.h"
+#include "tools/common/files.h"
+#include "tools/common/json.h"
+
+namespace {
+
+using namespace atlas;
+using engine::TokenId;
+using tools::EngineNeeds;
+using tools::LocalModel;
+using tools::ModelOptions;
+
+/// Everything that the subcommands' options say.
+struct Arguments {
+  ModelOptions model;
+  bool json = false;
+  std::string text_file, ids_file, out_file, prompt;
+  uint32_t window = 2048, chunk = 64, max_tokens = 64;
+  double seconds = 300;
+  bool ignore_eos = false;
+};
+
+/// Ids are checked against the vocabulary once the model is there.
+constexpr uint32_t kAnyVocabulary = ~0u;
+/// Rows of a step that gives all logits: more gain nothing, and logits take memory.
+constexpr uint32_t kPerplexityRows = 128;
+
+void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+Result<std::unique_ptr<LocalModel>> open_model(const Arguments& arguments,
+                                               const EngineNeeds& needs) {
+  ATLAS_ASSIGN_OR_RETURN(const settings::Settings settings,
+                         tools::tool_settings(arguments.model, needs));
+  return LocalModel::open(settings, needs.scored_rows);
+}
+
+Status run_perplexity(const Arguments& arguments) {
+  ATLAS_ASSIGN_OR_RETURN(const std::string text, tools::read_text(arguments.text_file));
+  ATLAS_ASSIGN_OR_RETURN(
+      const auto model,
+      open_model(arguments, {.sequences = 1,
+                             .sequence_tokens = arguments.window,
+                             .scored_rows = std::min(arguments.window, kPerplexityRows)}));
+  ATLAS_ASSIGN_OR_RETURN(const eval::Perplexity result,
+                         eval::perplexity(*model, text, arguments.window));
+  print(arguments.json ? result.json(*model) : result.text());
+  return {};
+}
+
+Status run_logits(const Arguments& arguments) {
+  ATLAS_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                         tools::read_ids(arguments.ids_file, kAnyVocabulary));
+  const auto tokens = static_cast<uint32_t>(ids.size());
+  ATLAS_ASSIGN_OR_RETURN(const auto model,
+                         open_model(arguments, {.sequences = 1,
+                                                .sequence_tokens = tokens,
+                                                .scored_rows = std::min(arguments.chunk, tokens)}));
+  ATLAS_RETURN_IF_ERROR(eval::write_logits(*model, ids, arguments.out_file, arguments.chunk));
+  if (arguments.json) {
+    print(tools::json_text({{"model", model->info().id},
+                            {"tokens", tokens},
+                            {"vocab", model->info().vocab},
+                            {"dtype", "float32"},
+                            {"file", arguments.out_file}}));
+  }
+  return {};
+}
+
+Status run_generate(const Arguments& arguments) {
+  const bool from_text = arguments.ids_file.empty();
+  std::vector<TokenId> ids;
+  if (!from_text) {
+    ATLAS_ASSIGN_OR_RETURN(ids, tools::read_ids(arguments.ids_file, kAnyVocabulary));
+  }
+  // A token has at least one byte, and a text at most one token in front.
+  const uint64_t prompt = from_text ? arguments.prompt.size() + 1 : ids.size();
+  const auto tokens = static_cast<uint32_t>(
+      std::min<uint64_t>(prompt + arguments.max_tokens, std::numeric_limits<int32_t>::max()));
+  ATLAS_ASSIGN_OR_RETURN(const auto model,
+                         open_model(arguments, {.sequences = 1, .sequence_tokens = tokens}));
+  if (from_text) {
+    ATLAS_ASSIGN_OR_RETURN(const auto tokenizer, model->tokenizer());
+    ids =
+        tokenizer->encode(arguments.prompt, {.parse_special = true, .add_bos_as_model_says = true});
+  }
+  ATLAS_ASSIGN_OR_RETURN(const eval::Generated result,
+                         eval::generate(*model, ids, arguments.max_tokens, arguments.ignore_eos));
+  if (arguments.json) {
+    print(result.json(*model));
+  } else {
+    print((from_text ? result.text : tools::ids_json(result.ids)) + "\n");
+  }
+  return {};
+}
+
+/// Threads are an option of the platform plugin cpu alone.
+std::vector<uint32_t> thread_counts(const Arguments& arguments,
+                                    const settings::Settings& settings) {
+  const std::string& plugin = settings.platform.plugin;
+  const bool cpu = plugin.empty() ? settings.platform.name == "cpu" : plugin == "cpu";
+  if (!cpu) return {};
+  return {1, arguments.model.threads > 1 ? arguments.model.threads : 2};
+}
+
+Status run_identity(const Arguments& arguments) {
+  eval::IdentityOptions options;
+  options.seconds = arguments.seconds;
+  if (!arguments.ids_file.empty()) {
+    ATLAS_ASSIGN_OR_RETURN(options.ids, tools::read_ids(arguments.ids_file, kAnyVocabulary));
+  }
+  if (!arguments.text_file.empty()) {
+    ATLAS_ASSIGN_OR_RETURN(options.text, tools::read_text(arguments.text_file));
+  }
+  ATLAS_ASSIGN_OR_RETURN(
+      const settings::Settings settings,
+      tools::tool_settings(arguments.model, {.sequences = eval::kIdentitySlots,
+                                             .sequence_tokens = eval::kIdentityTokens,
+                                             .scored_rows = eval::kIdentityStepRows}));
+  options.threads = thread_counts(arguments, settings);
+  ATLAS_ASSIGN_OR_RETURN(const eval::Identity result, eval::compare_identity(settings, options));
+  print(arguments.json ? result.json() : result.text());
+  if (!result.identical()) return data_loss("the bits depend on how they are computed");
+  if (result.complete()) return {};
+  return deadline_exceeded("no difference, but {} of {} pairs were left out: give more --seconds",
+                           result.pairs_of - result.pairs, result.pairs_of);
+}
+
+using Command = Status (*)(const Arguments&);
+
+CLI::App& add_command(CLI::App& program, const char* name, const char* about, Command command,
+                      Arguments& arguments, int& code) {
+  CLI::App* sub = program.add_subcommand(name, about);
+  tools::add_model_options(*sub, arguments.model);
+  sub->add_flag("--json", arguments.json, "Write JSON");
+  sub->callback(
+      [command, &arguments, &code] { code = tools::exit_code("atlas-eval", command(arguments)); });
+  return *sub;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App program{"Evaluates a model in this process, without a daemon", "atlas-eval"};
+  program.require_subcommand(1);
+  program.set_version_flag("--version", std::string("atlas-eval ") + ATLAS_VERSION);
+  Arguments arguments;
+  int code = 0;
+
+  CLI::App& perplexity =
+      add_command(program, "perplexity", "Perplexity of a text, in consecutive windows",
+                  &run_perplexity, arguments, code);
+  perplexity.add_option("--text", arguments.text_file, "The text")->required()->type_name("FILE");
+  perplexity
+      .add_option("--window", arguments.window,
+                  "Tokens of a window; each begins from an empty state")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(CLI::Range(2u, 1u << 24));
+
+  CLI::App& identity = add_command(
+      program, "identity",
+      "Compare the bits of all logits across threads, graph and eager, chunks and batches",
+      &run_identity, arguments, code);
+  auto* identity_ids =
+      identity.add_option("--ids", arguments.ids_file, "A JSON list of token ids to use")
+          ->type_name("FILE");
+  identity.add_option("--text", arguments.text_file, "A text to use")
+      ->type_name("FILE")
+      ->excludes(identity_ids);
+  identity.add_option("--seconds", arguments.seconds, "It ends within this time")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
+
+  CLI::App& logits = add_command(program, "logits", "Raw logits of all positions, into a file",
+                                 &run_logits, arguments, code);
+  logits.add_option("--ids", arguments.ids_file, "A JSON list of token ids")
+      ->required()
+      ->type_name("FILE");
+  logits.add_option("--out", arguments.out_file, "Gets [tokens, vocab] as little-endian float32")
+      ->required()
+      ->type_name("FILE");
+  logits
+      .add_option("--chunk", arguments.chunk, "Rows of a step; 1: decode steps after the first row")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(CLI::Range(1u, 65536u));
+
+  CLI::App& generate = add_command(program, "generate", "Greedy continuation, as a list of ids",
+                                   &run_generate, arguments, code);
+  auto* source = generate.add_option_group("prompt");
+  source->add_option("--ids", arguments.ids_file, "A JSON list of token ids")->type_name("FILE");
+  source->add_option("--prompt", arguments.prompt, "A text; the answer is a text too")
+      ->type_name("TEXT");
+  source->require_option(1);
+  generate.add_option("--max-tokens", arguments.max_tokens, "Tokens of the answer, at most")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1u << 24));
+  generate.add_flag("--ignore-eos", arguments.ignore_eos, "Go on after an end-of-generation token");
+
+  return tools::parse_and_run(program, argc, argv, code);
+}

@@ -1,0 +1,49 @@
+#include "tools/common/command_line.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "daemon/base/log.h"
+
+namespace atlas::tools {
+
+void add_model_options(CLI::App& command, ModelOptions& options) {
+  const char* group = "Model";
+  command.add_option("--model", options.model, "A .gguf file, or a folder with config.json")
+      ->required()
+      ->type_name("PATH")
+      ->group(group);
+  command.add_option("--platform", options.platform, "Where it runs (default: cpu)")
+      ->type_name("NAME")
+      ->group(group);
+  command.add_option("--threads", options.threads, "Threads of the platform cpu (default: all)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  command.add_option("--config", options.config, "Settings to begin with, as atlasd reads them")
+      ->type_name("FILE")
+      ->group(group);
+  command.add_option("--set", options.set, "A key of the settings, the value in YAML; repeatable")
+      ->type_name("KEY=VALUE")
+      ->take_all()
+      ->group(group);
+}
+
+int exit_code(const std::string& program, const Status& status) {
+  if (status.ok()) return 0;
+  fmt::print(stderr, "{}: {}\n", program, status.message());
+  return 1;
+}
+
+int parse_and_run(CLI::App& program, int argc, char** argv, const int& code) {
+  configure_log(LogLevel::kWarning, LogStyle::kPlain);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error) == 0 ? 0 : 2;
+  }
+  return code;
+}
+
+}  // namespace atlas::tools

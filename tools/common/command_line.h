@@ -1,0 +1,20 @@
+// What the tools' command lines have in common: options that choose a model, and how they end.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "tools/common/local_model.h"
+
+namespace atlas::tools {
+
+/// --model, --config, --platform, --threads and --set.
+void add_model_options(CLI::App& command, ModelOptions& options);
+
+/// Prints "PROGRAM: message" on standard error if `status` is an error. The exit code: 0, or 1.
+int exit_code(const std::string& program, const Status& status);
+
+/// Parses, runs what the subcommands' callbacks run, and returns the exit code: 2 for wrong usage.
+int parse_and_run(CLI::App& program, int argc, char** argv, const int& code);
+
+}  // namespace atlas::tools

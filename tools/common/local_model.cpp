@@ -1,0 +1,99 @@
+#include "tools/common/local_model.h"
+
+#include <algorithm>
+
+namespace atlas::tools {
+
+using engine::Generation;
+
+namespace {
+
+/// Pages hold less than this; a sequence's last page is seldom full.
+constexpr uint64_t kPageSlack = 256;
+
+void apply(const EngineNeeds& needs, settings::EngineSettings& engine) {
+  engine.max_sequences = needs.sequences;
+  engine.context_tokens = needs.sequence_tokens;
+  if (needs.sequence_tokens != 0) {
+    engine.cache_tokens = needs.sequences * (needs.sequence_tokens + kPageSlack);
+  }
+  engine.prefill_rows = std::max(engine.prefill_rows, needs.scored_rows);
+}
+
+}  // namespace
+
+Result<settings::Settings> tool_settings(const ModelOptions& options, const EngineNeeds& needs) {
+  settings::Settings settings;
+  if (!options.config.empty()) {
+    ATLAS_ASSIGN_OR_RETURN(settings, settings::load(options.config));
+  }
+  if (!options.model.empty()) {
+    settings.model.path = options.model;
+    settings.model.name.clear();
+  }
+  if (!options.platform.empty()) settings.platform.name = options.platform;
+  apply(needs, settings.engine);
+  for (const std::string& pair : options.set) {
+    const size_t equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return invalid_argument("--set takes KEY=VALUE, and got '{}'", pair);
+    }
+    ATLAS_ASSIGN_OR_RETURN(
+        settings, settings::with(settings, pair.substr(0, equals), pair.substr(equals + 1)));
+  }
+  return options.threads == 0 ? settings : with_threads(std::move(settings), options.threads);
+}
+
+settings::Settings with_threads(settings::Settings settings, uint32_t threads) {
+  auto& options = settings.platform.options;
+  std::erase_if(options, [](const auto& option) { return option.first == "threads"; });
+  options.emplace_back("threads", std::to_string(threads));
+  return settings;
+}
+
+Result<std::unique_ptr<LocalModel>> LocalModel::open(const settings::Settings& settings,
+                                                     uint32_t scored_rows) {
+  std::unique_ptr<LocalModel> local(new LocalModel);
+  local->settings_ = settings;
+  ATLAS_RETURN_IF_ERROR(app::load_plugins(settings, local->plugins_));
+  ATLAS_ASSIGN_OR_RETURN(local->device_, app::open_device(settings, local->plugins_));
+  ATLAS_ASSIGN_OR_RETURN(const app::Assembly assembly,
+                         app::assemble(settings, local->plugins_, scored_rows));
+  ATLAS_ASSIGN_OR_RETURN(const DeviceInfo info, local->device_->info());
+  ATLAS_RETURN_IF_ERROR(
+      assembly.model->plan.ledger.check(info.available_bytes, info.unified_memory));
+  ATLAS_ASSIGN_OR_RETURN(const std::vector<Module> modules,
+                         app::load_modules(local->device_, local->plugins_.packs));
+  ATLAS_ASSIGN_OR_RETURN(local->generation_,
+                         Generation::build(
+                             assembly.model, local->device_, modules, nullptr,
+                             [](const std::string&, double) {}, [] { return false; }));
+  return local;
+}
+
+Status LocalModel::check_length(const std::string& what, uint64_t tokens) const {
+  if (tokens <= info().context_tokens) return {};
+  return invalid_argument("{} needs {} positions, and the context of '{}' ends at {}", what, tokens,
+                          info().id, info().context_tokens);
+}
+
+Result<std::shared_ptr<const model::Tokenizer>> LocalModel::tokenizer() const {
+  if (info().tokenizer != nullptr) return info().tokenizer;
+  return failed_precondition("'{}' has no tokenizer: give token ids, not text", info().id);
+}
+
+Result<std::unique_ptr<engine::Stepper>> LocalModel::stepper() const {
+  return engine::Stepper::create(generation_, device_);
+}
+
+Result<std::unique_ptr<engine::EngineCore>> LocalModel::engine() const {
+  engine::EngineOptions options;
+  options.queue_limit = settings_.engine.queue_limit;
+  options.latency_bound_s = settings_.engine.latency_bound_ms / 1000.0;
+  options.step_deadline = std::chrono::seconds(settings_.engine.step_deadline_s);
+  auto engine = std::make_unique<engine::EngineCore>(device_, options);
+  ATLAS_RETURN_IF_ERROR(engine->install(generation_).get());
+  return engine;
+}
+
+}  // namespace atlas::tools

@@ -1,0 +1,67 @@
+// LocalModel: plugins, device and generation in this process, for tools that need no daemon.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/app/assembly.h"
+#include "daemon/engine/engine_core.h"
+#include "daemon/engine/stepper.h"
+#include "daemon/settings/settings.h"
+
+namespace atlas::tools {
+
+/// Which model on what, as the command line says it.
+struct ModelOptions {
+  std::string model;             // a .gguf file or a folder
+  std::string config;            // settings to begin with; empty: the defaults
+  std::string platform;          // empty: the settings' own
+  uint32_t threads = 0;          // the platform's option `threads`; 0: as the settings have it
+  std::vector<std::string> set;  // KEY=VALUE of the settings
+};
+
+/// What a command needs of the engine. Keys that `set` names win over it.
+struct EngineNeeds {
+  uint32_t sequences = 1;                   // live at once
+  uint32_t sequence_tokens = 0;             // of the longest; 0: as long as the model allows
+  uint32_t scored_rows = app::kScoredRows;  // of the largest step that gives all rows' logits
+};
+
+/// Settings for a tool: the file or the defaults, then the needs, then the options.
+/// Errors: kInvalidArgument for a text of `set` without '=' or with an unknown key.
+Result<settings::Settings> tool_settings(const ModelOptions& options, const EngineNeeds& needs);
+/// The same settings with the platform's option `threads` at `threads`.
+settings::Settings with_threads(settings::Settings settings, uint32_t threads);
+
+/// A model that is loaded and ready to run. Stepper or EngineCore use its state, one at a time.
+class LocalModel {
+ public:
+  /// `scored_rows`: rows of the largest step that gives logits for every row.
+  static Result<std::unique_ptr<LocalModel>> open(const settings::Settings& settings,
+                                                  uint32_t scored_rows = app::kScoredRows);
+
+  const settings::Settings& settings() const { return settings_; }
+  const engine::ModelInfo& info() const { return *generation_->info(); }
+  Result<DeviceInfo> device_info() const { return device_->info(); }
+  engine::Generation& generation() { return *generation_; }
+
+  /// Error kInvalidArgument, with `what` in front, if so many positions do not fit the context.
+  Status check_length(const std::string& what, uint64_t tokens) const;
+  /// Error kFailedPrecondition if the checkpoint has no tokenizer.
+  Result<std::shared_ptr<const model::Tokenizer>> tokenizer() const;
+
+  Result<std::unique_ptr<engine::Stepper>> stepper() const;
+  /// An engine that serves the model, with its graphs compared.
+  Result<std::unique_ptr<engine::EngineCore>> engine() const;
+
+ private:
+  LocalModel() = default;
+  settings::Settings settings_;
+  app::Plugins plugins_;
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<engine::Generation> generation_;
+};
+
+}  // namespace atlas::tools
