@@ -1,5 +1,6 @@
 #include "daemon/app/assembly.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,6 +73,16 @@ class CheckpointSource final : public plan::WeightSource {
     const model::TensorInfo* info = checkpoint_->find(name);
     if (info == nullptr) return not_found("the checkpoint has no tensor '{}'", name);
     return convert(*info, with_data);
+  }
+  std::string identity() const override {
+    std::string text;
+    for (const std::string& path : checkpoint_->files()) {
+      struct stat info {};
+      (void)::stat(path.c_str(), &info);
+      text += fmt::format("{}:{}:{}:{}.{:09} ", info.st_dev, info.st_ino, info.st_size,
+                          info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+    }
+    return text;
   }
   void drop_cache(const AtlasTensor& tensor) const override {
     if (!large_) return;
@@ -197,9 +208,21 @@ std::string fingerprint(const model::Checkpoint& checkpoint, const plan::Plan& p
                         const Plugins& plugins) {
   std::string text =
       fmt::format("{} {} {};", plan.platform, checkpoint.format_name(), checkpoint.total_bytes());
+  const model::ModelConfig& config = checkpoint.config();
+  text +=
+      fmt::format("{} {} {} {} {};", config.rms_eps, config.rope.theta, config.rope.interleaved,
+                  fmt::join(config.rope.inverse_frequencies, ","), fmt::join(config.eos_ids, ","));
+  // The beginning of every tensor: another training of the same shapes differs in all of them.
+  constexpr size_t kSample = 256;
+  for (const model::TensorInfo& tensor : checkpoint.tensors()) {
+    const auto data = checkpoint.data(tensor);
+    const auto* first = reinterpret_cast<const char*>(data.data());
+    text += tensor.name;
+    text.append(first, std::min(data.size(), kSample));
+  }
   for (const auto& plugin : plugins.registry.plugins()) text += plugin->digest() + ";";
   for (const plugin_host::PackFile& pack : plugins.packs.files()) text += pack.digest + ";";
-  text += plan.weight_layout;
+  for (const plan::Weight& weight : plan.weights) text += weight.format + weight.contract;
   const auto bytes = std::as_bytes(std::span(text));
   return "atlas-" + plugin_host::content_digest({bytes.begin(), bytes.end()});
 }
@@ -285,6 +308,7 @@ Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plu
   ATLAS_RETURN_IF_ERROR(describe_model(settings, *assembly.checkpoint, model.info));
   ATLAS_ASSIGN_OR_RETURN(model.program, model::model_program(config));
   model.weights = weight_source(assembly.checkpoint);
+  model.info.source = model.weights->identity();
   for (const std::shared_ptr<Plugin>& plugin : plugins.registry.plugins()) {
     model.keep_alive.push_back(plugin);
     switch (plugin->descriptor().kind) {

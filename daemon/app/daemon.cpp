@@ -187,6 +187,7 @@ int run_daemon(DaemonOptions options) {
 
   Supervisor supervisor(host, control);
   const int code = supervisor.run();
+  host.shutdown();  // its tasks refer to the control service and answer through the server
   server.stop(1s);
   log_info("stopped");
   return code;

@@ -51,10 +51,13 @@ ModelHost::ModelHost(settings::Settings settings) : settings_(std::move(settings
   thread_ = std::jthread([this](const std::stop_token& stop) { run_tasks(stop); });
 }
 
-ModelHost::~ModelHost() {
+ModelHost::~ModelHost() { shutdown(); }
+
+void ModelHost::shutdown() {
   request_stop();
   thread_.request_stop();
   tasks_wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
 }
 
 void ModelHost::request_stop() { stop_.store(true); }
@@ -172,7 +175,10 @@ Result<SwapOutcome> ModelHost::swap(const settings::Settings& wanted, bool dry_r
   log_info("swap of generation {}: {}", outcome.from_generation, outcome.verdict.text());
   if (dry_run) return outcome;
   if (Status status = replace(assembly, std::move(plugins), outcome.verdict); !status.ok()) {
-    return status.with_context(fmt::format("generation {} goes on serving", generation_->id()));
+    const bool serving = generation_ != nullptr;
+    return status.with_context(serving
+                                   ? fmt::format("generation {} goes on serving", generation_->id())
+                                   : std::string("no generation serves any more"));
   }
   outcome.to_generation = generation_->id();
   outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -187,6 +193,9 @@ Status ModelHost::replace(const Assembly& assembly, std::shared_ptr<Plugins> plu
     ATLAS_ASSIGN_OR_RETURN(auto generation, build(assembly, *plugins, generation_.get()));
     return install(std::move(generation), assembly, std::move(plugins));
   }
+  if (generation_ == nullptr) {
+    return failed_precondition("no generation serves that could make room: restart the daemon");
+  }
   // No room for both: the old one ends first, and comes back if the new one cannot be had.
   const std::shared_ptr<engine::PlannedModel> old_model = generation_->shared_model();
   const std::shared_ptr<Plugins> old_plugins = plugins_;
@@ -199,10 +208,14 @@ Status ModelHost::replace(const Assembly& assembly, std::shared_ptr<Plugins> plu
   Status failed = generation ? install(std::move(*generation), assembly, std::move(plugins))
                              : generation.error();
   if (failed.ok()) return failed;
+  if (stop_.load()) return failed;  // the daemon is ending: there is nobody to serve
   log_error("the new generation failed, the old one is loaded again: {}", failed.message());
   const Assembly old_assembly{settings_, nullptr, old_model, {}};
-  ATLAS_ASSIGN_OR_RETURN(auto restored, build(old_assembly, *old_plugins, nullptr));
-  ATLAS_RETURN_IF_ERROR(install(std::move(restored), old_assembly, old_plugins));
+  auto restored = build(old_assembly, *old_plugins, nullptr);
+  const Status back =
+      restored ? install(std::move(*restored), old_assembly, old_plugins) : restored.error();
+  // Nothing serves and nothing will: the daemon ends, and systemd starts it anew.
+  if (!back.ok() && !stop_.load()) engine_->report_failure(back);
   return failed;
 }
 

@@ -46,7 +46,10 @@ struct ServingState {
 class ModelHost {
  public:
   explicit ModelHost(settings::Settings settings);
-  ~ModelHost();  // stops a load that is under way
+  ~ModelHost();
+  /// Stops a load that is under way and ends the host's thread; tasks that wait are dropped.
+  /// Whoever tasks refer to must live until then.
+  void shutdown();
 
   /// Loads plugins and opens the device: the part of a start that must not fail later.
   Status open();

@@ -15,7 +15,7 @@ namespace atlas {
 Result<MappedFile> MappedFile::open(const std::string& path) {
   MappedFile file;
   file.path_ = path;
-  file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file.fd_ < 0) {
     const Code code = errno == EACCES ? Code::kPermissionDenied : Code::kNotFound;
     return Status(code, fmt::format("cannot open '{}': {}", path, std::strerror(errno)));

@@ -21,6 +21,7 @@ struct ModelInfo {
   std::string id;            // the name in /v1/models
   std::string architecture;  // "llama"
   std::string format;        // "gguf q4_1 + q8_0"
+  std::string source;        // identity of the checkpoint's files
   uint32_t context_tokens = 0;
   uint32_t vocab = 0;
   int64_t created_unix_s = 0;

@@ -16,7 +16,7 @@ namespace {
 /// One step runs while the next is already submitted.
 constexpr size_t kStepsInFlight = 2;
 
-Status check_range(const char* name, double value, double low, double high) {
+Status check_range(const char* name, float value, float low, float high) {
   if (std::isfinite(value) && value >= low && value <= high) return {};
   return invalid_argument("{} is {}: it must be from {} to {}", name, value, low, high);
 }
@@ -25,12 +25,12 @@ Status check_sampling(const SamplingParams& p, uint32_t vocab) {
   ATLAS_RETURN_IF_ERROR(check_range("temperature", p.temperature, 0, 100));
   ATLAS_RETURN_IF_ERROR(check_range("top_p", p.top_p, 0, 1));
   ATLAS_RETURN_IF_ERROR(check_range("min_p", p.min_p, 0, 1));
-  ATLAS_RETURN_IF_ERROR(check_range("repetition_penalty", p.repetition_penalty, 0.01, 100));
+  ATLAS_RETURN_IF_ERROR(check_range("repetition_penalty", p.repetition_penalty, 0.01f, 100));
   ATLAS_RETURN_IF_ERROR(check_range("presence_penalty", p.presence_penalty, -100, 100));
   ATLAS_RETURN_IF_ERROR(check_range("frequency_penalty", p.frequency_penalty, -100, 100));
-  if (p.logit_bias.size() > 300) {
-    return invalid_argument("logit_bias has {} entries: at most 300 are taken",
-                            p.logit_bias.size());
+  if (p.logit_bias.size() > plan::kMaxBiasesPerSequence) {
+    return invalid_argument("logit_bias has {} entries: at most {} are taken", p.logit_bias.size(),
+                            plan::kMaxBiasesPerSequence);
   }
   for (const auto& [token, bias] : p.logit_bias) {
     if (token >= vocab) {
@@ -262,7 +262,8 @@ void EngineCore::handle(NewRequest& command) {
     fail_everything(failed_);
     return;
   }
-  queue_.push_back(std::move(command.sequence));
+  queue_.push_back(command.sequence);
+  fit_to_current(command.sequence);  // a swap may have come between its check and now
 }
 
 void EngineCore::handle(Cancel& command) {
@@ -299,7 +300,6 @@ void EngineCore::handle(Install& command) {
       return;
     }
   }
-  const bool other_model = current_ != nullptr && current_->info()->id != generation.info()->id;
   current_ = std::move(command.generation);
   scheduler_ =
       std::make_unique<Scheduler>(scheduler_limits(current_->plan(), options_.latency_bound_s));
@@ -318,13 +318,28 @@ void EngineCore::handle(Install& command) {
       stats_.ledger.emplace_back(plan::ledger_line_name(line), bytes);
     }
   }
-  if (other_model) {
-    for (const SequencePtr& sequence : std::vector(queue_.begin(), queue_.end())) {
-      finish(sequence, FinishReason::kError,
-             unavailable("another model is served now: send the request again"), {});
-    }
+  for (const SequencePtr& sequence : std::vector(queue_.begin(), queue_.end())) {
+    fit_to_current(sequence);
   }
   command.done.set_value(Status());
+}
+
+void EngineCore::fit_to_current(const SequencePtr& sequence) {
+  if (sequence->finished || sequence->generation != nullptr || current_ == nullptr ||
+      sequence->info == current_->info()) {
+    return;
+  }
+  const ModelInfo& info = *current_->info();
+  Status status;
+  if (sequence->info->id != info.id || sequence->info->source != info.source) {
+    status = unavailable("another model is served now: send the request again");
+  } else {
+    status = check(sequence->spec, info, current_->plan());
+  }
+  if (!status.ok()) return finish(sequence, FinishReason::kError, status, {});
+  sequence->info = current_->info();
+  sequence->spec.max_tokens =
+      std::min(sequence->spec.max_tokens, info.context_tokens - sequence->prompt_tokens());
 }
 
 void EngineCore::handle(Release& command) {

@@ -94,6 +94,9 @@ class EngineCore final : public Engine {
   void handle(Install& command);
   void handle(Release& command);
   void handle(Drain& command);
+  /// A queued request was checked against the generation of its time: fits it to the present one,
+  /// or ends it with the reason.
+  void fit_to_current(const SequencePtr& sequence);
   void answer_waiting_promises();
   void admit();
   Status submit_next(bool& submitted);

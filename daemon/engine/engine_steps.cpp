@@ -43,6 +43,10 @@ TokenLogprob token_logprob(const kernels::RowScore& score, uint32_t wanted) {
 void EngineCore::admit() {
   while (!queue_.empty()) {
     const SequencePtr sequence = queue_.front();
+    if (sequence->finished) {  // cancelled before its turn: nothing is taken for it
+      queue_.pop_front();
+      continue;
+    }
     if (sequence->generation == nullptr) {
       if (current_ == nullptr || releasing_) return;
       sequence->generation = current_;

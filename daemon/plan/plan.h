@@ -17,6 +17,9 @@ namespace atlas::plan {
 
 using BufferId = uint32_t;
 
+/// logit_bias entries of one sequence, at most.
+inline constexpr uint32_t kMaxBiasesPerSequence = 1024;
+
 /// Lines of the memory ledger: every byte that Atlas holds is on one of them.
 enum class LedgerLine {
   kWeights,

@@ -198,8 +198,8 @@ void plan_control(PlanBuilder& builder) {
   Plan& plan = builder.plan;
   kernels::ControlLimits& limits = plan.limits;
   limits.max_page_updates = limits.max_rows / plan.page_tokens + 2 * limits.max_sequences;
-  limits.max_biases = 300 * limits.max_sequences;  // 300 a request is OpenAI's bound
-  limits.max_count_updates = limits.max_rows;      // one for each row that is output run again
+  limits.max_biases = kMaxBiasesPerSequence * limits.max_sequences;
+  limits.max_count_updates = limits.max_rows;  // one for each row that is output run again
   limits.pool_pages = plan.page_count;
   limits.max_positions = builder.input().shape.context_tokens;
   const auto entry_bytes = kernels::entry_layout(limits).bytes;
@@ -239,7 +239,8 @@ void plan_ledger(Plan& plan, const Shape& shape) {
   plan.ledger.bytes[LedgerLine::kReserve] = shape.reserve_bytes;
 }
 
-void describe_weight_layout(Plan& plan) {
+void describe_weight_layout(Plan& plan, const WeightSource& source) {
+  plan.weight_layout = source.identity() + ";";
   for (const Weight& weight : plan.weights) {
     for (const WeightPart& part : weight.parts) {
       // A plugin that gives no layout text cannot say that another build of it packs alike.
@@ -274,7 +275,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   for (const Bucket& bucket : shape.buckets) {
     ATLAS_RETURN_IF_ERROR(lower_step(builder, bucket));
   }
-  describe_weight_layout(plan);
+  describe_weight_layout(plan, *input.weights);
   plan_ledger(plan, shape);
   return std::move(builder.plan);
 }

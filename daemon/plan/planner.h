@@ -20,6 +20,8 @@ class WeightSource {
                                                   bool with_data) const = 0;
   /// One tensor by its full name; kNotFound names it.
   virtual Result<AtlasTensor> tensor(const std::string& name, bool with_data) const = 0;
+  /// Names the files and their contents: two sources with equal texts hold the same weights.
+  virtual std::string identity() const = 0;
   /// The tensor's bytes in the file are not needed again.
   virtual void drop_cache(const AtlasTensor& tensor) const = 0;
 };

@@ -157,7 +157,14 @@ void SocketConnection::parse() {
         }
         return;
       case RequestReader::State::kBody:
-        if (in_body && used == 0) return;
+        if (in_body && used == 0) {
+          // The size line or a trailer of a chunk, which counts for no limit of the body.
+          if (in_.size() - in_begin_ <= options().limits.header_bytes) return;
+          return refuse_and_close(
+              {.status = 431,
+               .message = "a line between chunks is longer than the headers may be",
+               .code = "headers_too_large"});
+        }
         if (!in_body) head_done();
         if (in_.empty()) return;
         break;

@@ -99,7 +99,18 @@ struct RequestReader::Impl {
     head.http10 = request.version() == 10;
     head.expects_continue = lower(field(http::field::expect)) == "100-continue";
     head.has_host = request.find(http::field::host) != request.end();
-    if (!head.http10 && !head.has_host) {
+    const auto coding = request.find(http::field::transfer_encoding);
+    const bool other_coding =
+        coding != request.end() && lower(field(http::field::transfer_encoding)) != "chunked";
+    if (other_coding || request.count(http::field::transfer_encoding) > 1) {
+      // What a body's end is would be a guess, and the rest of the connection with it (RFC
+      // 9112, 6.1).
+      fail({.status = 501,
+            .message = "the only transfer encoding that is read is `chunked`",
+            .code = "malformed_http"});
+    } else if (request.count(http::field::host) > 1) {
+      fail({.message = "a request has one Host header", .code = "malformed_http"});
+    } else if (!head.http10 && !head.has_host) {
       fail({.message = "an HTTP/1.1 request needs a Host header", .code = "malformed_http"});
     } else if (!head.path.starts_with('/') && head.path != "*") {
       fail({.message = "the request's target must be a path", .code = "malformed_http"});

@@ -354,6 +354,8 @@ Result<Settings> load(const std::string& path) {
   } catch (const YAML::Exception& error) {
     return invalid_argument("{}:{}:{}: {}", path, error.mark.line + 1, error.mark.column + 1,
                             error.msg);
+  } catch (const std::exception& error) {  // a folder, for instance
+    return invalid_argument("cannot read settings file '{}': {}", path, error.what());
   }
 }
 

@@ -112,6 +112,24 @@ TEST_CASE("swap: without room for both, the old generation drains first") {
   CHECK(answer(daemon) == before);
 }
 
+TEST_CASE("swap: a model of the same shapes brings its own weights") {
+  LiveDaemon daemon;
+  TinyLlama other;
+  other.dtype = ATLAS_Q4_1;
+  other.embedding_dtype = ATLAS_Q8_0;
+  other.max_positions = 2048;
+  other.seed = 99;
+  write_tiny_llama_gguf(other, daemon.file("other.gguf"));
+  daemon.start();
+  daemon.wait_ready();
+  const std::string before = answer(daemon);
+  const Json done = post(daemon, "/atlas/v1/swap",
+                         fmt::format(R"({{"set":{{"model.path":"{}","model.name":"tiny"}}}})",
+                                     daemon.file("other.gguf")));
+  CHECK(done["class"] == "weights");
+  CHECK(answer(daemon) != before);
+}
+
 TEST_CASE("swap: if the new generation fails after the old was released, the old comes back") {
   // The tiny model takes about 40 allocations; the 60th is one of the second load.
   LiveDaemon daemon({.yaml = "engine: {cache_tokens: 16384, max_sequences: 4, reserve_bytes: 0}\n",

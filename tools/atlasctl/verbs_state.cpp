@@ -197,7 +197,8 @@ int show_stats(const Context& context) {
   if (int code = fetch(context, context.client.get("/atlas/v1/stats"), json); code >= 0)
     return code;
   std::vector<std::vector<std::string>> rows;
-  for (const auto& [key, value] : json.flatten().items()) {
+  const Json flat = json.flatten();
+  for (const auto& [key, value] : flat.items()) {
     rows.push_back({key.substr(1), value.is_string() ? value.get<std::string>() : value.dump()});
   }
   print_table({"STATISTIC", "VALUE"}, rows);

@@ -232,6 +232,39 @@ TEST_CASE("engine: a cancelled request ends, frees its pages, and others go on")
   });
 }
 
+TEST_CASE("engine: requests that are cancelled at once leave nothing taken and nothing counted") {
+  EngineFixture engine(small_settings(tiny_model(), test_platforms()[0].settings));
+  for (int i = 0; i < 400; ++i) {
+    const auto id = engine.submit(request(40, 200, 1));
+    if (id) engine.engine().cancel(*id);
+  }
+  for (int i = 0; i < 2000 && engine.engine().stats().queued != 0; ++i) {
+    std::this_thread::sleep_for(1ms);
+  }
+  CHECK(engine.engine().stats().queued == 0);
+  check_all_free(engine);
+  check_same(engine.run(mixed_requests()), reference());
+}
+
+TEST_CASE("engine: queued requests that no longer fit after a swap end with the reason") {
+  settings::PlatformSettings slow = test_platforms()[1].settings;
+  slow.options = {{"delay_us", "3000"}};  // so that the first request outlasts the swap
+  settings::Settings settings = small_settings(tiny_model(), slow);
+  settings.engine.max_sequences = 1;
+  EngineFixture engine(settings);
+  const auto running = engine.submit(request(8, 300, 1));
+  const auto queued = engine.submit(request(200, 10, 2));
+  const auto fits = engine.submit(request(20, 1000, 3));
+  REQUIRE((running && queued && fits));
+  settings.engine.context_tokens = 128;
+  const Status swapped = engine.swap(settings);
+  REQUIRE_MESSAGE(swapped.ok(), swapped.message());
+  CHECK(engine.answer(*queued).finish->reason == FinishReason::kError);
+  CHECK(engine.answer(*queued).finish->error.message().find("context") != std::string::npos);
+  CHECK(engine.answer(*running).tokens.size() == 300);
+  CHECK(engine.answer(*fits).tokens.size() == 108);
+}
+
 TEST_CASE("engine: bad requests are refused with the field's name") {
   EngineFixture engine(small_settings(tiny_model(), test_platforms()[0].settings));
   const auto refused = [&](const std::function<void(RequestSpec&)>& spoil) {

@@ -51,6 +51,7 @@ class Shapes final : public WeightSource {
     return tensor;
   }
   void drop_cache(const AtlasTensor&) const override {}
+  std::string identity() const override { return "shapes"; }
 };
 
 /// Claims tensors of one type, in groups of 16 rows; adds by itself only if `kAdds`.
