@@ -361,6 +361,13 @@ Result<Settings> load(const std::string& path) {
 
 Result<Settings> with(const Settings& settings, const std::string& name, const std::string& value) {
   const Key* key = find_key(name);
+  if (key == nullptr && is_section(name)) {
+    std::string keys;
+    for (const Key& one : table()) {
+      if (one.name.starts_with(name + ".")) keys += (keys.empty() ? "" : ", ") + one.name;
+    }
+    return invalid_argument("--set {}: this is a section; set one of {}", name, keys);
+  }
   if (key == nullptr) return unknown_key("--set", name);
   Settings changed = settings;
   try {

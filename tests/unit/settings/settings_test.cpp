@@ -90,6 +90,8 @@ TEST_CASE("settings: one key is changed by --set, and checked") {
         std::vector<std::string>{"engine.prefill_rows"});
   CHECK_FALSE(settings::with(base, "engine.prefill_rows", "1"));
   CHECK_FALSE(settings::with(base, "engine.rows", "64"));
+  CHECK(settings::with(base, "model", "/m.gguf").error().message() ==
+        "--set model: this is a section; set one of model.path, model.name");
   CHECK_FALSE(settings::with(base, "plugins.quant", "[gguf, gguf]"));
 }
 
