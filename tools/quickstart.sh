@@ -20,18 +20,25 @@ while [ $# -gt 0 ]; do
 done
 
 state=$PWD/build/quickstart
-# A socket's path may have 107 characters, and a checkout's may be longer than that.
-socket_folder=/tmp/atlas-quickstart-$(id -u)
+# A socket's path may have 107 characters, and a checkout's may be longer than that; each checkout has
+# a socket of its own.
+socket_folder=/tmp/atlas-quickstart-$(id -u)-$(printf %s "$PWD" | cksum | cut -d' ' -f1)
 socket=$socket_folder/atlasd.sock
 bin=$PWD/build/release/bin
 pid_file=$state/atlasd.pid
 
-running() { [ -f "$pid_file" ] && kill -0 "$(cat "$pid_file")" 2>/dev/null; }
+# A number alone may be another program's by now: the process must be this checkout's daemon.
+running() {
+  local pid
+  pid=$(cat "$pid_file" 2>/dev/null) && [ -n "$pid" ] &&
+    [ "$(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline")" = "$bin/atlasd --config $state/atlasd.yaml " ]
+}
 
 if [ "$stop" = yes ]; then
   running || { echo "No daemon of this quickstart is running."; exit 0; }
   kill "$(cat "$pid_file")"
-  for _ in $(seq 100); do running || break; sleep 0.1; done
+  # Requests at hand have server.drain_timeout_s (30 s), and cancelling them takes up to 5 more.
+  for _ in $(seq 400); do running || break; sleep 0.1; done
   running && { echo "atlasd has not ended yet: see $state/atlasd.log" >&2; exit 1; }
   rm -f "$pid_file"
   echo "Stopped."
@@ -57,8 +64,8 @@ YAML
     sleep 0.05
   done
   for _ in $(seq 100); do
-    [ -S "$socket" ] && break
     running || { tail -n 5 "$state/atlasd.log" >&2; exit 1; }
+    "$bin/atlasctl" --socket "$socket" status >/dev/null 2>&1 && break
     sleep 0.1
   done
   "$bin/atlasctl" --socket "$socket" status --wait || { tail -n 5 "$state/atlasd.log" >&2; exit 1; }
