@@ -126,6 +126,11 @@ Status walk_together(engine::Stepper& stepper, std::vector<Walker> walkers, Cut 
 
 Status walk(engine::Stepper& stepper, const Sequences& sequences, Cut cut, Batch batch,
             const RowVisitor& visit) {
+  const uint32_t slots = stepper.generation().plan().limits.max_sequences;
+  const size_t wanted = batch == Batch::kCrowd ? crowd_size(sequences.size()) : sequences.size();
+  if (batch != Batch::kAlone && wanted > slots) {
+    return invalid_argument("{} sequences at once, and engine.max_sequences is {}", wanted, slots);
+  }
   if (batch == Batch::kAlone) {
     for (size_t i = 0; i < sequences.size(); ++i) {
       ATLAS_RETURN_IF_ERROR(walk_together(stepper, {Walker{&sequences[i], i}}, cut, visit));

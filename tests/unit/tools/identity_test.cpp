@@ -145,6 +145,16 @@ TEST_CASE("identity: without enough time it says so and claims nothing") {
             .code == 1);
 }
 
+TEST_CASE("identity: too few slots for its sequences are an error") {
+  tools::ModelOptions tiny = tiny_options();
+  tiny.set.push_back("engine.max_sequences=3");
+  const auto settings = identity_settings(tiny);
+  REQUIRE(settings);
+  const auto result = compare_identity(*settings, {});
+  REQUIRE_FALSE(result);
+  CHECK(result.error().message().find("engine.max_sequences is 3") != std::string::npos);
+}
+
 TEST_CASE("identity: ids beyond the vocabulary are refused") {
   const auto settings = identity_settings(tiny_options());
   REQUIRE(settings);

@@ -27,6 +27,9 @@ TEST_CASE("settings: the command's needs go over the file, and --set over both")
   CHECK(settings->engine.max_sequences == 2);
   CHECK(settings->engine.context_tokens == 77);
   CHECK(settings->engine.cache_tokens >= 200);
+  const auto endless = tools::tool_settings(options, {1, 2'000'000'000});
+  REQUIRE(endless);
+  CHECK(endless->engine.cache_tokens == 0);
   CHECK(settings->engine.prefill_rows == 200);
   CHECK_FALSE(settings->engine.graphs);
   const settings::PlatformSettings& platform = settings->platform;
