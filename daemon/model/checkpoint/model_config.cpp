@@ -106,6 +106,7 @@ Result<ModelConfig> finish_model_config(ModelConfig config, const RopeSettings& 
     return invalid_argument("{}: the begin token {} is outside the vocabulary of {}", path,
                             *config.bos_id, config.vocab);
   }
+  if (config.mixers.empty()) config.mixers.assign(config.layers, Mixer::kAttention);
   config.rope.theta = rope.theta;
   config.rope.rotary_dim = rope.rotary_dim;
   config.rope.scaling = rope.scaling;

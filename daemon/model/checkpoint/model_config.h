@@ -30,27 +30,101 @@ struct RopeConfig {
   float attention_scale = 1;               ///< cosines and sines are multiplied by it (yarn)
 };
 
-/// The configuration of a decoder-only model. What only one architecture needs joins as a member of
-/// its own when that architecture's program does.
+/// How a layer mixes positions.
+enum class Mixer {
+  kAttention,        ///< dense causal attention
+  kSparseAttention,  ///< QSA: attention over blocks that an indexer selects
+  kDelta,            ///< Gated DeltaNet
+};
+
+/// Mixture of experts. `layers[i]`: whether layer i has experts; the others have a plain MLP of
+/// ModelConfig::intermediate.
+struct MoeConfig {
+  uint32_t experts = 0;
+  uint32_t experts_per_token = 0;
+  uint32_t intermediate = 0;
+  uint32_t shared_intermediate = 0;  ///< 0: no shared expert
+  bool normalize_top = true;         ///< the chosen experts' weights are divided by their sum
+  std::vector<bool> layers;
+};
+
+/// Gated DeltaNet.
+struct DeltaConfig {
+  uint32_t key_heads = 0;  ///< divides value_heads
+  uint32_t value_heads = 0;
+  uint32_t key_dim = 0;  ///< of one head
+  uint32_t value_dim = 0;
+  uint32_t conv_kernel = 0;   ///< taps of the causal depthwise convolution
+  bool sigmoid_gate = false;  ///< output gate: sigmoid(z), else silu(z)
+  bool fused_projections =
+      false;  ///< qwen3_next: in_proj_qkvz and in_proj_ba, interleaved by key head
+};
+
+/// The indexer of sparse attention: mean keys of blocks of `ratio` tokens, scored by `heads` heads;
+/// `budget / ratio` blocks are attended to.
+struct IndexerConfig {
+  uint32_t heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t budget = 0;  ///< tokens; a multiple of ratio
+  uint32_t ratio = 0;
+};
+
+/// Gated residual streams ("hyper-connections").
+struct StreamsConfig {
+  uint32_t count = 0;
+  uint32_t low_rank = 0;
+};
+
+/// Hashed n-gram embeddings (PLE): table rows of n-grams of 2 .. ngram_size tokens,
+/// `heads_per_ngram` rows each, concatenated to `embed_dim`, joined to the residual streams before
+/// `layer`.
+struct NgramConfig {
+  uint32_t layer = 0;  ///< zero-based
+  uint32_t embed_dim = 0;
+  uint32_t conv_kernel = 0;  ///< taps; their dilation is ngram_size
+  uint32_t ngram_size = 0;   ///< 2..4
+  uint32_t heads_per_ngram = 0;
+  uint32_t eos_id = 0;  ///< cuts the window of a hash
+  uint32_t shards = 0;  ///< tensors of the table: shard_0.weight ...; 0: one tensor, weight
+  std::vector<uint64_t> multipliers;   ///< [ngram_size], derived from the seed
+  std::vector<uint64_t> head_sizes;    ///< [heads]: rows of each head, primes
+  std::vector<uint64_t> head_offsets;  ///< [heads]: first row of each head
+  uint64_t rows = 0;                   ///< of the table, padded
+  uint32_t heads() const { return (ngram_size - 1) * heads_per_ngram; }
+  uint32_t row_width() const { return embed_dim / heads(); }
+};
+
+/// The configuration of a decoder-only model. What only some architectures need is optional.
 struct ModelConfig {
-  std::string architecture;  ///< name of the model program: "llama"
+  std::string architecture;      ///< name of the model program: "llama"
+  std::string prefix = "model";  ///< of the trunk's tensors: "model" or "model.language_model"
   uint32_t hidden = 0;
   uint32_t layers = 0;
   uint32_t heads = 0;
   uint32_t kv_heads = 0;  ///< divides `heads`
   uint32_t head_dim = 0;
-  uint32_t intermediate = 0;
-  uint32_t vocab = 0;  ///< rows of the embedding; a tokenizer may know fewer
+  uint32_t intermediate = 0;  ///< of a plain MLP; 0 where every layer has experts
+  uint32_t vocab = 0;         ///< rows of the embedding; a tokenizer may know fewer
   uint32_t max_positions = 0;
   float rms_eps = 0;
   bool tie_embeddings = false;
   bool attention_bias = false;         ///< of q, k and v
   bool attention_output_bias = false;  ///< of o
   bool mlp_bias = false;
-  std::string activation;  ///< "silu"
+  bool attention_gate = false;  ///< q_proj holds a query and a gate a head: out *= sigmoid(gate)
+  bool qk_norm = false;         ///< RMS norm of every query and key head before rope
+  bool centered_norms = false;  ///< norms multiply by 1 + weight (but for DeltaNet's own norm)
+  std::string activation;       ///< "silu"
   AtlasDType dtype =
       ATLAS_F32;  ///< config.json's, or a GGUF's embedding's; each tensor has its own
   RopeConfig rope;
+  std::vector<Mixer> mixers;  ///< [layers]
+  std::optional<MoeConfig> moe;
+  std::optional<DeltaConfig> delta;
+  std::optional<IndexerConfig> indexer;
+  std::optional<StreamsConfig> streams;
+  std::optional<NgramConfig> ngram;
+  bool draft_head = false;  ///< the checkpoint has an MTP layer that is run to draft tokens
   std::optional<uint32_t> bos_id;
   std::vector<uint32_t> eos_ids;  ///< any of these ends an answer; ascending, may be empty
 };
