@@ -74,6 +74,11 @@ class CheckpointSource final : public plan::WeightSource {
     if (info == nullptr) return not_found("the checkpoint has no tensor '{}'", name);
     return convert(*info, with_data);
   }
+  Status read(const AtlasTensor& tensor, uint64_t offset, std::span<std::byte> out) const override {
+    const model::TensorInfo* info = checkpoint_->find(tensor.name);
+    if (info == nullptr) return not_found("the checkpoint has no tensor '{}'", tensor.name);
+    return checkpoint_->read(*info, offset, out);
+  }
   std::string identity() const override {
     std::string text;
     for (const std::string& path : checkpoint_->files()) {
@@ -204,8 +209,8 @@ std::string weight_formats(const plan::Plan& plan) {
 }
 
 /// Names what decides the bytes of an answer: plugins, packs, weights and their layouts.
-std::string fingerprint(const model::Checkpoint& checkpoint, const plan::Plan& plan,
-                        const Plugins& plugins) {
+Result<std::string> fingerprint(const model::Checkpoint& checkpoint, const plan::Plan& plan,
+                                const Plugins& plugins) {
   std::string text =
       fmt::format("{} {} {};", plan.platform, checkpoint.format_name(), checkpoint.total_bytes());
   const model::ModelConfig& config = checkpoint.config();
@@ -213,12 +218,13 @@ std::string fingerprint(const model::Checkpoint& checkpoint, const plan::Plan& p
       fmt::format("{} {} {} {} {};", config.rms_eps, config.rope.theta, config.rope.interleaved,
                   fmt::join(config.rope.inverse_frequencies, ","), fmt::join(config.eos_ids, ","));
   // The beginning of every tensor: another training of the same shapes differs in all of them.
-  constexpr size_t kSample = 256;
+  constexpr uint64_t kSample = 256;
   for (const model::TensorInfo& tensor : checkpoint.tensors()) {
-    const auto data = checkpoint.data(tensor);
-    const auto* first = reinterpret_cast<const char*>(data.data());
     text += tensor.name;
-    text.append(first, std::min(data.size(), kSample));
+    const size_t end = text.size();
+    text.resize(end + std::min(tensor.bytes, kSample));
+    ATLAS_RETURN_IF_ERROR(
+        checkpoint.read(tensor, 0, std::as_writable_bytes(std::span(text)).subspan(end)));
   }
   for (const auto& plugin : plugins.registry.plugins()) text += plugin->digest() + ";";
   for (const plugin_host::PackFile& pack : plugins.packs.files()) text += pack.digest + ";";
@@ -330,7 +336,8 @@ Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plu
     return status.with_context(fmt::format("planning '{}'", settings.model.path));
   }
   model.info.format = weight_formats(model.plan);
-  model.info.fingerprint = fingerprint(*assembly.checkpoint, model.plan, plugins);
+  ATLAS_ASSIGN_OR_RETURN(model.info.fingerprint,
+                         fingerprint(*assembly.checkpoint, model.plan, plugins));
   assembly.audit = audit_plan(model.plan, plugins);
   ATLAS_RETURN_IF_ERROR(assembly.audit.to_status());
   ATLAS_RETURN_IF_ERROR(apply_fallbacks(assembly.audit, model.plan));

@@ -1,4 +1,4 @@
-// mmap(2) behind MappedFile.
+// mmap(2) and pread(2) behind MappedFile.
 #include "daemon/base/mapped_file.h"
 
 #include <fcntl.h>
@@ -38,6 +38,33 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
   if (fd_ >= 0) ::close(fd_);
+}
+
+Status MappedFile::read_at(uint64_t offset, std::span<std::byte> out) const {
+  if (offset > size_ || out.size() > size_ - offset) {
+    return out_of_range("'{}': {} bytes at offset {} are asked for, and the file has {}", path_,
+                        out.size(), offset, size_);
+  }
+  for (size_t done = 0; done < out.size();) {
+    const ssize_t count = ::pread(fd_, out.data() + done, out.size() - done,
+                                  static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      return data_loss("cannot read {} bytes at offset {} of '{}': {}", out.size() - done,
+                       offset + done, path_, std::strerror(errno));
+    }
+    if (count == 0) {
+      struct stat info {};
+      (void)::fstat(fd_, &info);
+      return data_loss(
+          "'{}' was cut short while it was read: {} bytes at offset {} are missing; it had {} bytes "
+          "when it was opened and has {} now. Put the whole file in place by renaming, and load "
+          "again",
+          path_, out.size() - done, offset + done, size_, info.st_size);
+    }
+    done += static_cast<size_t>(count);
+  }
+  return {};
 }
 
 void MappedFile::drop_cache(uint64_t offset, uint64_t bytes) const {

@@ -1,4 +1,5 @@
-// A file mapped read-only: the bytes of checkpoints, packs and plugins.
+// A file mapped read-only: the bytes of checkpoints. What is large is copied out of the file instead,
+// because a mapping cannot say that its file was cut short.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,13 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
+  /// The mapping. A look at a byte that the file no longer has ends the process (SIGBUS): what may
+  /// be cut short meanwhile is read by `read_at`.
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  /// Copies [offset, offset + out.size()) into `out` by pread(2).
+  /// Errors: kOutOfRange for a range outside of `bytes()`; kDataLoss with path, range and sizes if
+  /// the file has become shorter since it was opened or the medium fails.
+  Status read_at(uint64_t offset, std::span<std::byte> out) const;
   const std::string& path() const { return path_; }
   /// Tells the kernel that [offset, offset+bytes) is not needed again, so that loading weights
   /// leaves no second copy in the page cache.

@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <cstring>
+#include <memory>
 #include <mutex>
+#include <new>
+#include <span>
 #include <thread>
 
 #include "daemon/device/abi_call.h"
 
 namespace atlas::exec {
+
+using kernels::align_up;
 
 namespace {
 
@@ -29,19 +33,19 @@ float half_to_float(uint16_t half) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-std::vector<float> to_floats(const AtlasTensor& tensor, uint64_t n) {
+Result<std::vector<float>> read_floats(const plan::WeightSource& source, const AtlasTensor& tensor,
+                                       uint64_t n) {
   std::vector<float> values(n);
-  const auto* bytes = static_cast<const std::byte*>(tensor.data);
   if (tensor.dtype == ATLAS_F32) {
-    std::memcpy(values.data(), bytes, n * sizeof(float));
+    ATLAS_RETURN_IF_ERROR(source.read(tensor, 0, std::as_writable_bytes(std::span(values))));
     return values;
   }
-  for (uint64_t i = 0; i < n; ++i) {
-    uint16_t raw = 0;
-    std::memcpy(&raw, bytes + 2 * i, sizeof(raw));
-    values[i] =
-        tensor.dtype == ATLAS_F16 ? half_to_float(raw) : std::bit_cast<float>(uint32_t{raw} << 16);
-  }
+  std::vector<uint16_t> halves(n);
+  ATLAS_RETURN_IF_ERROR(source.read(tensor, 0, std::as_writable_bytes(std::span(halves))));
+  std::transform(halves.begin(), halves.end(), values.begin(), [&](uint16_t raw) {
+    return tensor.dtype == ATLAS_F16 ? half_to_float(raw)
+                                     : std::bit_cast<float>(uint32_t{raw} << 16);
+  });
   return values;
 }
 
@@ -49,30 +53,99 @@ Status load_vector(const plan::PlanInput& input, const plan::Vector& vector,
                    const BufferTable& buffers, Stream& stream) {
   std::vector<float> values = vector.values;
   if (values.empty()) {
-    ATLAS_ASSIGN_OR_RETURN(const AtlasTensor tensor, input.weights->tensor(vector.tensor, true));
-    values = to_floats(tensor, vector.n);
+    ATLAS_ASSIGN_OR_RETURN(const AtlasTensor tensor, input.weights->tensor(vector.tensor, false));
+    ATLAS_ASSIGN_OR_RETURN(values, read_floats(*input.weights, tensor, vector.n));
     input.weights->drop_cache(tensor);
   }
   return stream.copy_to_device(buffers.at(vector.buffer).address(), values.data(),
                                values.size() * sizeof(float));
 }
 
+/// A module's tensors in memory of our own, because a mapped file that is cut short ends the process
+/// and not the load. One buffer serves all modules, so it is as large as the largest.
+class ModuleBuffer {
+ public:
+  /// Reads every tensor, on `threads` threads, and points it at its bytes.
+  Status read(const plan::WeightSource& source, std::vector<AtlasTensor>& tensors,
+              uint32_t threads) {
+    constexpr uint64_t kAlignment = 64;
+    uint64_t total = 0;
+    for (const AtlasTensor& tensor : tensors) total += align_up(tensor.bytes, kAlignment);
+    if (total > capacity_) {
+      bytes_.reset();
+      capacity_ = 0;
+      bytes_.reset(new (std::nothrow) std::byte[total]);
+      if (bytes_ == nullptr) {
+        return resource_exhausted("there is no host memory for the {} bytes of '{}'", total,
+                                  tensors.front().name);
+      }
+      capacity_ = total;
+    }
+    std::vector<Piece> pieces;
+    std::byte* place = bytes_.get();
+    for (AtlasTensor& tensor : tensors) {
+      for (uint64_t begin = 0; begin < tensor.bytes; begin += kSliceBytes) {
+        pieces.push_back(
+            {&tensor, begin, {place + begin, std::min(kSliceBytes, tensor.bytes - begin)}});
+      }
+      tensor.data = place;
+      place += align_up(tensor.bytes, kAlignment);
+    }
+    return read_side_by_side(source, pieces, threads);
+  }
+
+ private:
+  struct Piece {
+    const AtlasTensor* tensor;
+    uint64_t offset;
+    std::span<std::byte> out;
+  };
+
+  static Status read_side_by_side(const plan::WeightSource& source,
+                                  const std::vector<Piece>& pieces, uint32_t threads) {
+    std::atomic<size_t> next{0};
+    std::mutex mutex;
+    Status failed;
+    const auto read_some = [&] {
+      for (size_t i = next++; i < pieces.size(); i = next++) {
+        const Status status = source.read(*pieces[i].tensor, pieces[i].offset, pieces[i].out);
+        if (status.ok()) continue;
+        next = pieces.size();
+        const std::scoped_lock lock(mutex);
+        if (failed.ok()) failed = status;
+      }
+    };
+    std::vector<std::jthread> workers;
+    for (size_t i = 1; i < std::min<size_t>(threads, pieces.size()); ++i) {
+      workers.emplace_back(read_some);
+    }
+    read_some();
+    workers.clear();  // joins
+    return failed;
+  }
+
+  std::unique_ptr<std::byte[]> bytes_;
+  uint64_t capacity_ = 0;
+};
+
 /// One part of one weight, cut into slices of whole row groups that threads pack side by side.
 class PartLoader {
  public:
-  PartLoader(const plan::PlanInput& input, const plan::Weight& weight, const plan::WeightPart& part)
-      : tensors_(input.weights->module_tensors(part.module, true)), part_(part), weight_(weight) {
+  /// `tensors`: the part's module, with its bytes.
+  PartLoader(const plan::PlanInput& input, const plan::Weight& weight, const plan::WeightPart& part,
+             std::span<const AtlasTensor> tensors)
+      : part_(part), weight_(weight) {
     const auto found =
         std::find_if(input.quant.begin(), input.quant.end(),
                      [&](const plan::QuantBackend& one) { return one.name == weight.plugin; });
     api_ = found->api;
     query_.struct_size = sizeof(query_);
-    query_.tensor_count = static_cast<uint32_t>(tensors_.size());
+    query_.tensor_count = static_cast<uint32_t>(tensors.size());
     query_.platform = input.platform.c_str();
     query_.module = part.module.c_str();
     query_.n = part.claim.n;
     query_.k = part.claim.k;
-    query_.tensors = tensors_.data();
+    query_.tensors = tensors.data();
     groups_ = part.bytes / part.claim.group_bytes;
     slice_groups_ = std::max<uint64_t>(1, kSliceBytes / part.claim.group_bytes);
   }
@@ -93,8 +166,6 @@ class PartLoader {
     }
     return {};
   }
-
-  const std::vector<AtlasTensor>& tensors() const { return tensors_; }
 
  private:
   Status pack_side_by_side(uint64_t begin, std::vector<std::vector<std::byte>>& slices) {
@@ -120,7 +191,6 @@ class PartLoader {
     return failed;
   }
 
-  std::vector<AtlasTensor> tensors_;
   const plan::WeightPart& part_;
   const plan::Weight& weight_;
   const AtlasQuantApi* api_ = nullptr;
@@ -143,12 +213,16 @@ Status load_weights(const plan::PlanInput& input, const plan::Plan& plan,
     progress(done, total);
     return stop() ? cancelled("loading was stopped after {} of {} bytes", done, total) : Status();
   };
+  threads = std::max(1u, threads);
+  ModuleBuffer module;
   for (const plan::Weight& weight : plan.weights) {
     for (const plan::WeightPart& part : weight.parts) {
-      PartLoader loader(input, weight, part);
+      std::vector<AtlasTensor> tensors = input.weights->module_tensors(part.module, false);
+      ATLAS_RETURN_IF_ERROR(module.read(*input.weights, tensors, threads));
+      PartLoader loader(input, weight, part, tensors);
       ATLAS_RETURN_IF_ERROR(
-          loader.run(buffers.at(weight.buffer).address(), stream, std::max(1u, threads), count));
-      for (const AtlasTensor& tensor : loader.tensors()) input.weights->drop_cache(tensor);
+          loader.run(buffers.at(weight.buffer).address(), stream, threads, count));
+      for (const AtlasTensor& tensor : tensors) input.weights->drop_cache(tensor);
     }
   }
   return stream.synchronize();

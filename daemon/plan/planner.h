@@ -20,6 +20,10 @@ class WeightSource {
                                                   bool with_data) const = 0;
   /// One tensor by its full name; kNotFound names it.
   virtual Result<AtlasTensor> tensor(const std::string& name, bool with_data) const = 0;
+  /// Copies `out.size()` bytes of a tensor that this source gave, from byte `offset` of it on.
+  /// Errors: kDataLoss if its file was cut short or cannot be read.
+  virtual Status read(const AtlasTensor& tensor, uint64_t offset,
+                      std::span<std::byte> out) const = 0;
   /// Names the files and their contents: two sources with equal texts hold the same weights.
   virtual std::string identity() const = 0;
   /// The tensor's bytes in the file are not needed again.

@@ -47,6 +47,15 @@ std::span<const TensorInfo> Checkpoint::with_prefix(std::string_view module) con
   return state_->table.with_prefix(module);
 }
 
+Status Checkpoint::read(const TensorInfo& tensor, uint64_t offset, std::span<std::byte> out) const {
+  if (offset > tensor.bytes || out.size() > tensor.bytes - offset) {
+    return out_of_range("tensor '{}' has {} bytes: {} at offset {} lie outside of it", tensor.name,
+                        tensor.bytes, out.size(), offset);
+  }
+  const Status status = state_->files[tensor.file].read_at(tensor.offset + offset, out);
+  return status.with_context(fmt::format("tensor '{}'", tensor.name));
+}
+
 std::span<const std::byte> Checkpoint::data(const TensorInfo& tensor) const {
   return state_->files[tensor.file].bytes().subspan(tensor.offset, tensor.bytes);
 }

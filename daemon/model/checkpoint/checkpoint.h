@@ -48,8 +48,9 @@ struct CheckpointState;
 
 /// An opened checkpoint. Immutable; all calls are thread safe; movable.
 /// Tensors carry Hugging Face names in every format. Every header field has been checked: the bytes
-/// of each tensor lie inside its file. A file that another process cuts short while it is mapped
-/// cannot be guarded against: replace model files by renaming, never by writing into them.
+/// of each tensor lie inside its file. A file that is cut short later is an error of `read`; one
+/// that is cut short while `open` looks at its header ends the process: replace model files by
+/// renaming, never by writing into them.
 class Checkpoint {
  public:
   /// Opens `path`: a folder with config.json and model.safetensors or model.safetensors.index.json
@@ -70,7 +71,11 @@ class Checkpoint {
   /// The tensors whose names begin with `module` and a dot, ascending by name.
   std::span<const TensorInfo> with_prefix(std::string_view module) const;
 
-  /// The bytes of a tensor of this checkpoint, in the mapping. May be aligned to one byte only.
+  /// Copies `out.size()` bytes of a tensor of this checkpoint, from byte `offset` of it on.
+  /// Errors: kOutOfRange beyond the tensor; kDataLoss if the file was cut short or cannot be read.
+  Status read(const TensorInfo& tensor, uint64_t offset, std::span<std::byte> out) const;
+  /// The bytes of a tensor of this checkpoint, in the mapping. May be aligned to one byte only; to
+  /// be looked at only while nobody cuts the file.
   std::span<const std::byte> data(const TensorInfo& tensor) const;
   /// Says that a tensor's bytes are not needed again, so that they leave the page cache.
   void drop_cache(const TensorInfo& tensor) const;

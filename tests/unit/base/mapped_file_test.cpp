@@ -99,4 +99,24 @@ TEST_CASE("mapped file: bytes that were read and dropped leave the page cache, n
   CHECK(read_all() == sum);
 }
 
+TEST_CASE("mapped file: reading what was cut off since is an error with path, place and sizes") {
+  const size_t page = DiskFile::page();
+  const DiskFile file(8 * page);
+  const auto mapped = MappedFile::open(file.path());
+  REQUIRE(mapped);
+  std::vector<std::byte> out(2 * page);
+  REQUIRE(mapped->read_at(6 * page, out).ok());
+  CHECK(std::count(out.begin(), out.end(), std::byte{'x'}) == static_cast<int>(2 * page));
+  CHECK(mapped->read_at(6 * page + 1, out).code() == Code::kOutOfRange);
+  CHECK(mapped->read_at(UINT64_MAX, out).code() == Code::kOutOfRange);
+  REQUIRE(::truncate(file.path().c_str(), static_cast<off_t>(7 * page)) == 0);
+  CHECK(mapped->read_at(5 * page, out).ok());
+  const Status cut = mapped->read_at(6 * page, out);
+  CHECK(cut.code() == Code::kDataLoss);
+  for (const std::string& part : {file.path(), fmt::format("offset {}", 7 * page),
+                                  fmt::format("had {}", 8 * page), fmt::format("has {}", 7 * page)}) {
+    CHECK_MESSAGE(cut.message().find(part) != std::string::npos, cut.message());
+  }
+}
+
 TEST_SUITE_END();

@@ -50,6 +50,9 @@ class Shapes final : public WeightSource {
     tensor.dims[0] = found->second;
     return tensor;
   }
+  Status read(const AtlasTensor& tensor, uint64_t, std::span<std::byte>) const override {
+    return internal_error("a plan reads no weight, and this one asks for '{}'", tensor.name);
+  }
   void drop_cache(const AtlasTensor&) const override {}
   std::string identity() const override { return "shapes"; }
 };
