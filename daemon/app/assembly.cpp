@@ -141,6 +141,17 @@ plan::Shape shape(const settings::EngineSettings& engine, const model::ModelConf
   return shape;
 }
 
+/// Every request has a token of prompt and one of answer at least.
+Status check_context(const settings::Settings& settings, const model::ModelConfig& config,
+                     uint32_t context_tokens) {
+  if (context_tokens >= 2) return {};
+  return invalid_argument(
+      "'{}' would be served with a context of {} token, and a prompt with an answer takes 2 at "
+      "least: its configuration has {} positions, engine.context_tokens is {} (0: as many as the "
+      "model has)",
+      settings.model.path, context_tokens, config.max_positions, settings.engine.context_tokens);
+}
+
 /// The tokenizer, or null for a checkpoint without one.
 Result<std::shared_ptr<const model::Tokenizer>> load_tokenizer(
     const model::Checkpoint& checkpoint) {
@@ -329,6 +340,7 @@ Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plu
     }
   }
   model.shape = shape(settings.engine, config, scored_rows);
+  ATLAS_RETURN_IF_ERROR(check_context(settings, config, model.shape.context_tokens));
   model.info.context_tokens = model.shape.context_tokens;
   model.graphs = settings.engine.graphs ? exec::GraphPolicy::kOn : exec::GraphPolicy::kOff;
   model.load_threads = std::max(1u, std::thread::hardware_concurrency());

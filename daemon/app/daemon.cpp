@@ -78,11 +78,13 @@ class Supervisor {
       const int signal = wait_signal(100ms);
       if (signal == SIGHUP) control_.reload_from_signal();
       if (signal == SIGTERM || signal == SIGINT) {
-        if (stopping_) {
+        if (signalled_) {
           log_warning("second signal: stopping at once");
           return 0;
         }
-        begin_drain();
+        // The first signal after a drain that was asked for: an orderly stop, which is under way.
+        signalled_ = true;
+        if (!stopping_) begin_drain();
       }
       if (control_.drain_requested() && !stopping_) begin_drain();
       if (loaded.valid() && loaded.wait_for(0s) == std::future_status::ready) {
@@ -154,7 +156,7 @@ class Supervisor {
 
   ModelHost& host_;
   ControlService& control_;
-  bool stopping_ = false, cancelled_ = false;
+  bool stopping_ = false, signalled_ = false, cancelled_ = false;
   std::future<Status> drained_;
   steady_clock::time_point deadline_, next_feed_;
   const std::optional<std::chrono::milliseconds> watchdog_ = ServiceManager::watchdog_interval();

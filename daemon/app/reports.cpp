@@ -4,28 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/plugin_host/json.h"
+#include "daemon/serve/metrics.h"
 
 namespace atlas::app {
 
 using Json = nlohmann::ordered_json;
 
 namespace {
-
-const char* state_name(engine::EngineState state) {
-  switch (state) {
-    case engine::EngineState::kLoading:
-      return "loading";
-    case engine::EngineState::kServing:
-      return "serving";
-    case engine::EngineState::kDraining:
-      return "draining";
-    case engine::EngineState::kFailed:
-      return "failed";
-    case engine::EngineState::kStopped:
-      return "stopped";
-  }
-  return "unknown";
-}
 
 Json ledger_json(const plan::Ledger& ledger) {
   Json lines = Json::object();
@@ -37,7 +22,7 @@ Json ledger_json(const plan::Ledger& ledger) {
 
 Json engine_json(const engine::EngineCore& engine) {
   const engine::EngineStats stats = engine.stats();
-  Json json = {{"state", state_name(stats.state)}};
+  Json json = {{"state", serve::state_word(stats.state)}};
   if (stats.state == engine::EngineState::kLoading) {
     json["phase"] = stats.phase;
     json["progress"] = stats.progress;

@@ -46,8 +46,8 @@ Status MappedFile::read_at(uint64_t offset, std::span<std::byte> out) const {
                         out.size(), offset, size_);
   }
   for (size_t done = 0; done < out.size();) {
-    const ssize_t count = ::pread(fd_, out.data() + done, out.size() - done,
-                                  static_cast<off_t>(offset + done));
+    const ssize_t count =
+        ::pread(fd_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
       return data_loss("cannot read {} bytes at offset {} of '{}': {}", out.size() - done,
@@ -57,9 +57,8 @@ Status MappedFile::read_at(uint64_t offset, std::span<std::byte> out) const {
       struct stat info {};
       (void)::fstat(fd_, &info);
       return data_loss(
-          "'{}' was cut short while it was read: {} bytes at offset {} are missing; it had {} bytes "
-          "when it was opened and has {} now. Put the whole file in place by renaming, and load "
-          "again",
+          "'{}' was cut short while it was read: {} bytes at offset {} are missing; it had {} when "
+          "it was opened and has {} now. Put the whole file in place by renaming, and load again",
           path_, out.size() - done, offset + done, size_, info.st_size);
     }
     done += static_cast<size_t>(count);

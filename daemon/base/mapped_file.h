@@ -1,5 +1,5 @@
-// A file mapped read-only: the bytes of checkpoints. What is large is copied out of the file instead,
-// because a mapping cannot say that its file was cut short.
+// A file mapped read-only: the bytes of checkpoints. What is large is copied out of the file
+// instead, because a mapping cannot say that its file was cut short.
 #pragma once
 
 #include <cstddef>

@@ -61,8 +61,8 @@ Status load_vector(const plan::PlanInput& input, const plan::Vector& vector,
                                values.size() * sizeof(float));
 }
 
-/// A module's tensors in memory of our own, because a mapped file that is cut short ends the process
-/// and not the load. One buffer serves all modules, so it is as large as the largest.
+/// A module's tensors in memory of our own, because a mapped file that is cut short ends the
+/// process and not the load. One buffer serves all modules, so it is as large as the largest.
 class ModuleBuffer {
  public:
   /// Reads every tensor, on `threads` threads, and points it at its bytes.

@@ -117,7 +117,13 @@ bool FieldReader::integer(std::string_view name, int64_t low, int64_t high, int6
     number = value->get<int64_t>();
   } else if (value->is_number_float()) {
     const double given = value->get<double>();
-    if (given != std::floor(given) || given >= kBeyond || given < -kBeyond) {
+    // JSON's integers below -2^63 arrive as this double too, so it stands for nothing exact.
+    if (given >= kBeyond || given <= -kBeyond) {
+      refuse(name,
+             fmt::format("`{}` must be in {}..{}, not {}", full_name(name), low, high, given));
+      return false;
+    }
+    if (given != std::floor(given)) {
       refuse(name, fmt::format("`{}` must be an integer, not {}", full_name(name), given));
       return false;
     }

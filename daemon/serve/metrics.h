@@ -50,7 +50,7 @@ struct Metrics {
 std::string prometheus_text(const Metrics& metrics, const Control& control);
 /// The same for `atlasctl stats`, as JSON.
 std::string stats_json(const Metrics& metrics, const Control& control);
-/// "loading", "serving", ...
+/// "loading", "serving", ...: what every report calls an engine's state.
 std::string_view state_word(engine::EngineState state);
 
 }  // namespace atlas::serve

@@ -94,8 +94,13 @@ Status read_value(const YAML::Node& node,
   if (node.IsNull()) return {};
   if (!node.IsMap()) return wrong(node, "a map of options");
   for (const auto& option : node) {
+    if (!option.first.IsScalar()) return wrong(option.first, "an option's name");
     if (!option.second.IsScalar()) return wrong(option.second, "a single value");
-    options.emplace_back(option.first.Scalar(), option.second.Scalar());
+    const std::string& name = option.first.Scalar();
+    const bool twice = std::any_of(options.begin(), options.end(),
+                                   [&](const auto& known) { return known.first == name; });
+    if (twice) return invalid_argument("{}: option '{}' stands twice", place(option.first), name);
+    options.emplace_back(name, option.second.Scalar());
   }
   return {};
 }
@@ -114,7 +119,11 @@ Status read_value(const YAML::Node& node, std::vector<PluginEntry>& plugins) {
           return invalid_argument("{}: a plugin has no key '{}'; it has name and path",
                                   place(field.first), name);
         }
-        ATLAS_RETURN_IF_ERROR(read_value(field.second, name == "name" ? entry.name : entry.path));
+        std::string& value = name == "name" ? entry.name : entry.path;
+        if (!value.empty()) {
+          return invalid_argument("{}: a plugin's '{}' stands twice", place(field.first), name);
+        }
+        ATLAS_RETURN_IF_ERROR(read_value(field.second, value));
       }
     }
     if (entry.name.empty()) return wrong(item, "a plugin name, or a map with one");

@@ -149,6 +149,30 @@ TEST_CASE("daemon: a drain past its deadline cancels what runs and still ends wi
   CHECK(stream.finish != "stop");
 }
 
+TEST_CASE("daemon: SIGTERM after a drain that was asked for lets it go on; the next one ends it") {
+  const LiveDaemon::Options slow{
+      .yaml = "", .platform = "imitation", .platform_options = {{"delay_us", "8000"}}};
+  const std::string answer =
+      R"("prompt":[5,6,7],"max_tokens":700,"stream":true,"ignore_eos":true,"temperature":0)";
+  for (const int signals : {1, 2}) {
+    CAPTURE(signals);
+    LiveDaemon daemon(slow);
+    daemon.start();
+    daemon.wait_ready();
+    Stream stream(daemon, answer);
+    stream.wait_events(2);
+    REQUIRE(daemon.client().post("/atlas/v1/drain", R"({"timeout_s":15})"));
+    std::this_thread::sleep_for(300ms);  // the supervisor looks every 100 ms
+    for (int i = 0; i < signals; ++i) {
+      daemon.signal(SIGTERM);
+      std::this_thread::sleep_for(300ms);
+    }
+    CHECK(daemon.wait_exit() == 0);
+    stream.thread.join();
+    CHECK((stream.finish == "length") == (signals == 1));
+  }
+}
+
 TEST_CASE("daemon: a second SIGTERM ends it at once") {
   LiveDaemon daemon(
       {.yaml = "", .platform = "imitation", .platform_options = {{"delay_us", "20000"}}});
@@ -209,6 +233,7 @@ TEST_CASE("daemon: bad settings, models and plugins end the start with one clear
       {"model: {path: MODEL}\nengine: {cache_tokens: 64}\n", "engine.cache_tokens", 1},
       {"model: {path: MODEL}\nengine: {reserve_bytes: 900000 GiB}\n", "MiB are free", 1},
       {"model: {path: MODEL}\nengin: {}\n", "the nearest is 'engine", 1},
+      {"model: {path: MODEL}\nengine: {context_tokens: 1}\n", "a context of 1 token", 1},
   };
   for (const Case& one : cases) {
     CAPTURE(one.yaml);

@@ -113,8 +113,9 @@ TEST_CASE("mapped file: reading what was cut off since is an error with path, pl
   CHECK(mapped->read_at(5 * page, out).ok());
   const Status cut = mapped->read_at(6 * page, out);
   CHECK(cut.code() == Code::kDataLoss);
-  for (const std::string& part : {file.path(), fmt::format("offset {}", 7 * page),
-                                  fmt::format("had {}", 8 * page), fmt::format("has {}", 7 * page)}) {
+  for (const std::string& part :
+       {file.path(), fmt::format("offset {}", 7 * page), fmt::format("had {}", 8 * page),
+        fmt::format("has {}", 7 * page)}) {
     CHECK_MESSAGE(cut.message().find(part) != std::string::npos, cut.message());
   }
 }

@@ -65,6 +65,10 @@ TEST_CASE("settings: errors give file, line, column and what was found") {
         std::string::npos);
   CHECK(error_of("model: {path: /m}\nmodel: {path: /n}\n").find("stands twice") !=
         std::string::npos);
+  CHECK(error_of("model: {path: /m}\nplatform:\n  options:\n    threads: 1\n    threads: 2\n") ==
+        "a.yaml:5:5: option 'threads' stands twice (key 'platform.options')");
+  CHECK(error_of("model: {path: /m}\nplugins: {quant: [{name: a, name: b}]}\n") ==
+        "a.yaml:2:29: a plugin's 'name' stands twice (key 'plugins.quant')");
   CHECK(error_of("model: [\n").starts_with("a.yaml:"));
   CHECK(error_of("").find("must be a map") != std::string::npos);
   CHECK(error_of("engine: {}\n").find("model.path is missing") != std::string::npos);
