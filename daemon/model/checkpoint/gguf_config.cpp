@@ -163,8 +163,8 @@ Result<ModelConfig> read_gguf_config(const GgufFile& file, const TensorTable& ta
   config.architecture = reader.text("general.architecture", "");
   ATLAS_RETURN_IF_ERROR(reader.status());
   if (config.architecture != "llama") {
-    return unimplemented("{}: architecture '{}' has no model program; Atlas runs {}", file.path(),
-                         printable(config.architecture), supported_architectures());
+    return unimplemented("{}: architecture '{}' is not run; Atlas runs GGUF files of llama",
+                         file.path(), printable(config.architecture));
   }
   const TensorInfo* embedding = table.find("model.embed_tokens.weight");
   if (embedding == nullptr || embedding->rank != 2) {

@@ -1,10 +1,10 @@
-// config.json and generation_config.json of Hugging Face checkpoints. Defaults for absent keys are
-// those of transformers' LlamaConfig.
+// config.json and generation_config.json of Hugging Face checkpoints: the keys that all families
+// share, and which family a file belongs to.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "daemon/model/checkpoint/json_events.h"
+#include "daemon/model/checkpoint/huggingface_parts.h"
+#include "daemon/model/checkpoint/json_object.h"
 #include "daemon/model/checkpoint/model_config.h"
 #include "daemon/model/checkpoint/tensor_table.h"
 
@@ -13,178 +13,133 @@ namespace {
 
 using nlohmann::json;
 
-/// Reads typed values out of one object. The first problem is kept, later reads return defaults.
-class ObjectReader {
- public:
-  ObjectReader(const json& object, std::string path) : object_(object), path_(std::move(path)) {}
-
-  const Status& status() const { return status_; }
-  const std::string& path() const { return path_; }
-
-  /// The value of `key`, or null if it is absent or JSON's null.
-  const json* find(std::string_view key) const {
-    const auto place = object_.find(key);
-    return place != object_.end() && !place->is_null() ? &*place : nullptr;
-  }
-  void wrong(std::string_view key, std::string_view expected) {
-    const json* found = find(key);
-    if (!status_.ok()) return;
-    status_ = found == nullptr
-                  ? invalid_argument("{}: key '{}' is missing; expected {}", path_, key, expected)
-                  : invalid_argument("{}: key '{}' is {}; expected {}", path_, key,
-                                     printable(found->dump(-1, ' ', true, kReplace)), expected);
-  }
-  uint32_t integer(std::string_view key, std::optional<uint32_t> fallback, uint32_t max) {
-    const json* value = find(key);
-    if (value == nullptr && fallback) return *fallback;
-    if (value == nullptr || !value->is_number_unsigned() || value->get<uint64_t>() > max) {
-      wrong(key, fmt::format("a whole number up to {}", max));
-      return 0;
-    }
-    return static_cast<uint32_t>(value->get<uint64_t>());
-  }
-  double number(std::string_view key, std::optional<double> fallback) {
-    const json* value = find(key);
-    if (value == nullptr && fallback) return *fallback;
-    if (value == nullptr || !value->is_number()) {
-      wrong(key, "a number");
-      return 0;
-    }
-    return value->get<double>();
-  }
-  bool boolean(std::string_view key, bool fallback) {
-    const json* value = find(key);
-    if (value == nullptr) return fallback;
-    if (!value->is_boolean()) {
-      wrong(key, "true or false");
-      return fallback;
-    }
-    return value->get<bool>();
-  }
-  std::string text(std::string_view key, std::string_view fallback) {
-    const json* value = find(key);
-    if (value == nullptr) return std::string(fallback);
-    if (!value->is_string()) {
-      wrong(key, "a string");
-      return std::string(fallback);
-    }
-    return value->get<std::string>();
-  }
-  /// An id or a list of ids.
-  std::vector<uint32_t> ids(std::string_view key) {
-    const json* value = find(key);
-    std::vector<uint32_t> out;
-    if (value == nullptr) return out;
-    const json list = value->is_array() ? *value : json::array({*value});
-    for (const json& id : list) {
-      if (!id.is_number_unsigned() || id.get<uint64_t>() > UINT32_MAX) {
-        wrong(key, "a token id or a list of them");
-        return {};
-      }
-      out.push_back(static_cast<uint32_t>(id.get<uint64_t>()));
-    }
-    return out;
-  }
-
- private:
-  static constexpr auto kReplace = json::error_handler_t::replace;
-  const json& object_;
-  std::string path_;
-  Status status_;
+// qwen4_exp has no defaults for its experts: those of its class in transformers differ from the
+// released model's, so that a file without them is more likely broken than short.
+constexpr Family kFamilies[] = {
+    {.architecture = "llama", .class_name = "Llama", .max_positions = 2048, .qk_norm = false},
+    {.architecture = "qwen3", .class_name = "Qwen3", .head_dim = 128},
+    {.architecture = "qwen3_moe",
+     .class_name = "Qwen3Moe",
+     .kv_heads = 4,
+     .experts = true,
+     .dense_layers = true,
+     .num_experts = 128,
+     .experts_per_token = 8,
+     .moe_intermediate = 768,
+     .normalize_top = false},
+    {.architecture = "qwen3_next",
+     .class_name = "Qwen3Next",
+     .kv_heads = 2,
+     .head_dim = 256,
+     .partial_rotary = 0.25,
+     .centered_norms = true,
+     .attention_gate = true,
+     .delta = true,
+     .experts = true,
+     .dense_layers = true,
+     .shared_expert = true,
+     .num_experts = 512,
+     .experts_per_token = 10,
+     .moe_intermediate = 512,
+     .shared_intermediate = 512},
+    {.architecture = "qwen3_5",
+     .class_name = "Qwen3_5",
+     .composite = true,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .partial_rotary = 0.25,
+     .centered_norms = true,
+     .attention_gate = true,
+     .delta = true},
+    {.architecture = "qwen3_5_moe",
+     .class_name = "Qwen3_5Moe",
+     .composite = true,
+     .kv_heads = 2,
+     .head_dim = 256,
+     .partial_rotary = 0.25,
+     .centered_norms = true,
+     .attention_gate = true,
+     .delta = true,
+     .experts = true,
+     .shared_expert = true,
+     .num_experts = 256,
+     .experts_per_token = 8,
+     .moe_intermediate = 512,
+     .shared_intermediate = 512},
+    {.architecture = "qwen4_exp",
+     .class_name = "Qwen4Exp",
+     .composite = true,
+     .kv_heads = 2,
+     .head_dim = 256,
+     .centered_norms = true,
+     .attention_gate = true,
+     .delta = true,
+     .experts = true,
+     .shared_expert = true,
+     .streams = true},
 };
 
-Result<json> parse_object(std::string_view text, const std::string& path) {
-  auto tree = parse_json_tree(text);
-  if (!tree) return tree.error().with_context(path);
-  if (!tree->is_object()) return invalid_argument("{}: expected a JSON object", path);
-  return tree;
-}
+/// Ends of the class names that Atlas runs as text models.
+constexpr std::string_view kHeads[] = {"ForCausalLM", "ForConditionalGeneration"};
 
-/// "LlamaForCausalLM" or model_type "llama" is the architecture "llama".
-Result<std::string> architecture_of(ObjectReader& reader) {
-  std::string type = reader.text("model_type", "");
-  std::string name;
-  if (const json* list = reader.find("architectures")) {
-    if (!list->is_array() || (!list->empty() && !list->front().is_string())) {
-      reader.wrong("architectures", "a list of names");
-    } else if (!list->empty()) {
-      name = list->front().get<std::string>();
-    }
-  }
-  ATLAS_RETURN_IF_ERROR(reader.status());
-  if (type.empty() && name.empty()) reader.wrong("model_type", "the name of an architecture");
-  ATLAS_RETURN_IF_ERROR(reader.status());
-  const bool llama = type.empty() ? name == "LlamaForCausalLM"
-                                  : type == "llama" && (name.empty() || name == "LlamaForCausalLM");
-  if (llama) return std::string("llama");
+struct Choice {
+  const Family* family = nullptr;
+  const json* text = nullptr;  ///< the object with the text model's keys
+};
+
+Status no_program(const ObjectReader& reader, std::string_view name, std::string_view type) {
   return unimplemented(
       "{}: architecture '{}' (model_type '{}') has no model program; Atlas runs {}", reader.path(),
       printable(name), printable(type), supported_architectures());
 }
 
-/// The keys of one rope variant, out of the object that names it.
-Status read_scaling(ObjectReader& config, ObjectReader& rope, uint32_t max_positions,
-                    RopeSettings* out) {
-  const std::string type = rope.text("rope_type", rope.text("type", "default"));
-  if (type == "default" || !rope.status().ok()) return rope.status();
-  const double original =
-      rope.number("original_max_position_embeddings",
-                  config.number("original_max_position_embeddings", double(max_positions)));
-  if (type == "linear") {
-    out->scaling = RopeScaling::kLinear;
-    out->factor = rope.number("factor", std::nullopt);
-  } else if (type == "llama3") {
-    out->scaling = RopeScaling::kLlama3;
-    out->factor = rope.number("factor", std::nullopt);
-    out->original_positions = original;
-    out->low_freq_factor = rope.number("low_freq_factor", std::nullopt);
-    out->high_freq_factor = rope.number("high_freq_factor", std::nullopt);
-  } else if (type == "yarn") {
-    out->scaling = RopeScaling::kYarn;
-    out->original_positions = original;
-    out->factor = rope.number("factor", max_positions / original);
-    out->attention_factor = rope.number("attention_factor", 0.0);
-    out->mscale = rope.number("mscale", 0.0);
-    out->mscale_all_dim = rope.number("mscale_all_dim", 0.0);
-    out->beta_fast = rope.number("beta_fast", 32.0);
-    out->beta_slow = rope.number("beta_slow", 1.0);
-    out->truncate = rope.boolean("truncate", true);
-  } else {
-    return unimplemented("{}: rope_type is '{}'; Atlas computes default, linear, llama3 and yarn",
-                         rope.path(), printable(type));
-  }
-  return rope.status();
+bool runs_as_text(std::string_view name) {
+  return std::any_of(std::begin(kHeads), std::end(kHeads),
+                     [&](std::string_view head) { return name.ends_with(head); });
 }
 
-/// rope_parameters (transformers 5) or rope_scaling (before), with rope_theta inside or beside it.
-Result<RopeSettings> read_rope(ObjectReader& config, uint32_t head_dim, uint32_t max_positions) {
-  const std::string_view key =
-      config.find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
-  const json* found = config.find(key);
-  const json empty = json::object();
-  if (found != nullptr && !found->is_object()) config.wrong(key, "an object");
-  ATLAS_RETURN_IF_ERROR(config.status());
-  ObjectReader rope(found != nullptr ? *found : empty, fmt::format("{}: {}", config.path(), key));
-
-  RopeSettings out;
-  out.theta = rope.number("rope_theta", config.number("rope_theta", 10000.0));
-  const double part =
-      rope.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0));
-  ATLAS_RETURN_IF_ERROR(rope.status());
-  ATLAS_RETURN_IF_ERROR(read_scaling(config, rope, max_positions, &out));
-  ATLAS_RETURN_IF_ERROR(config.status());
-  if (!(part > 0 && part <= 1)) {
-    return invalid_argument("{}: partial_rotary_factor is {}; expected more than 0, at most 1",
-                            config.path(), part);
+/// model_type decides; without one "architectures" does. A class that is no language model is
+/// refused whatever the type.
+Result<const Family*> family_of(ObjectReader& reader) {
+  const std::string type = reader.text("model_type", "");
+  const auto classes = reader.texts("architectures");
+  ATLAS_RETURN_IF_ERROR(reader.status());
+  const std::string name = classes && !classes->empty() ? classes->front() : "";
+  if (type.empty() && name.empty()) reader.wrong("model_type", "the name of an architecture");
+  ATLAS_RETURN_IF_ERROR(reader.status());
+  const Family* family = type.empty() ? family_of_class(name) : family_of_type(type);
+  if (family == nullptr || (!name.empty() && !runs_as_text(name))) {
+    return no_program(reader, name, type);
   }
-  out.rotary_dim = static_cast<uint32_t>(head_dim * part);
-  const Status status = check_rope_settings(out);
-  if (!status.ok()) return status.with_context(found != nullptr ? rope.path() : config.path());
+  if (family->architecture == "llama" && !name.empty() && name != "LlamaForCausalLM") {
+    return no_program(reader, name, type);
+  }
+  return family;
+}
+
+/// Models with pictures keep the keys of their text part in "text_config".
+Result<Choice> choose(ObjectReader& reader, const json& tree) {
+  Choice out;
+  ATLAS_ASSIGN_OR_RETURN(out.family, family_of(reader));
+  out.text = reader.find("text_config");
+  if (out.text == nullptr) {
+    out.text = &tree;
+    return out;
+  }
+  if (!out.text->is_object()) reader.wrong("text_config", "an object");
+  ATLAS_RETURN_IF_ERROR(reader.status());
+  ObjectReader text(*out.text, reader.path() + ": text_config");
+  const std::string type = text.text("model_type", "");
+  ATLAS_RETURN_IF_ERROR(text.status());
+  if (!type.empty() && family_of_type(type) != out.family) {
+    return invalid_argument("{}: key 'model_type' is '{}'; expected '{}_text', as outside it",
+                            text.path(), printable(type), out.family->architecture);
+  }
   return out;
 }
 
-Result<AtlasDType> read_dtype(ObjectReader& reader) {
-  const std::string name = reader.text("dtype", reader.text("torch_dtype", "float32"));
+Result<AtlasDType> read_dtype(ObjectReader& reader, std::string_view fallback) {
+  const std::string name = reader.text("dtype", reader.text("torch_dtype", fallback));
   ATLAS_RETURN_IF_ERROR(reader.status());
   if (name == "bfloat16") return AtlasDType{ATLAS_BF16};
   if (name == "float16") return AtlasDType{ATLAS_F16};
@@ -195,7 +150,7 @@ Result<AtlasDType> read_dtype(ObjectReader& reader) {
 
 Status add_generation_ids(std::string_view text, const std::string& path, ModelConfig* config) {
   if (text.empty()) return {};
-  ATLAS_ASSIGN_OR_RETURN(const json tree, parse_object(text, path));
+  ATLAS_ASSIGN_OR_RETURN(const json tree, parse_json_object(text, path));
   ObjectReader reader(tree, path);
   for (const uint32_t id : reader.ids("eos_token_id")) config->eos_ids.push_back(id);
   const std::vector<uint32_t> bos = reader.ids("bos_token_id");
@@ -203,40 +158,91 @@ Status add_generation_ids(std::string_view text, const std::string& path, ModelC
   return reader.status();
 }
 
+/// Keys that every family has. Ranges are checked later, for both file formats.
+void read_common(ObjectReader& reader, const Family& family, ModelConfig* config) {
+  constexpr uint32_t kAny = UINT32_MAX;
+  config->architecture = family.architecture;
+  config->hidden = reader.integer("hidden_size", std::nullopt, kAny);
+  config->layers = reader.integer("num_hidden_layers", std::nullopt, kAny);
+  config->heads = reader.integer("num_attention_heads", std::nullopt, kAny);
+  config->kv_heads = reader.integer("num_key_value_heads",
+                                    family.kv_heads != 0 ? family.kv_heads : config->heads, kAny);
+  config->head_dim = reader.integer(
+      "head_dim",
+      family.head_dim != 0 ? family.head_dim : config->hidden / std::max(config->heads, 1u), kAny);
+  if (!family.experts || family.dense_layers) {
+    config->intermediate = reader.integer("intermediate_size", std::nullopt, kAny);
+  }
+  config->vocab = reader.integer("vocab_size", std::nullopt, kAny);
+  config->max_positions = reader.integer("max_position_embeddings", family.max_positions, kAny);
+  config->rms_eps = static_cast<float>(reader.number("rms_norm_eps", 1e-6));
+  config->attention_bias = reader.boolean("attention_bias", false);
+  config->attention_output_bias = config->attention_bias;
+  config->mlp_bias = family.architecture == "llama" && reader.boolean("mlp_bias", false);
+  config->attention_gate = family.attention_gate && reader.boolean("attn_output_gate", true);
+  config->qk_norm = family.qk_norm;
+  config->centered_norms = family.centered_norms;
+  config->activation = reader.text("hidden_act", "silu");
+  const std::vector<uint32_t> bos = reader.ids("bos_token_id");
+  if (!bos.empty()) config->bos_id = bos.front();
+  config->eos_ids = reader.ids("eos_token_id");
+}
+
 }  // namespace
+
+const Family* family_of_type(std::string_view model_type) {
+  constexpr std::string_view kText = "_text";
+  const bool text = model_type.ends_with(kText);
+  if (text) model_type.remove_suffix(kText.size());
+  if (model_type == "qwen3_8_flash_next") model_type = "qwen4_exp";
+  for (const Family& family : kFamilies) {
+    if (family.architecture == model_type) return !text || family.composite ? &family : nullptr;
+  }
+  return nullptr;
+}
+
+const Family* family_of_class(std::string_view class_name) {
+  for (const Family& family : kFamilies) {
+    for (const std::string_view head : kHeads) {
+      if (class_name.size() == family.class_name.size() + head.size() &&
+          class_name.starts_with(family.class_name) && class_name.ends_with(head)) {
+        return &family;
+      }
+    }
+  }
+  return nullptr;
+}
 
 Result<ModelConfig> read_huggingface_config(std::string_view text, const std::string& path,
                                             std::string_view generation_json,
                                             const std::string& generation_path) {
-  ATLAS_ASSIGN_OR_RETURN(const json tree, parse_object(text, path));
-  ObjectReader reader(tree, path);
+  ATLAS_ASSIGN_OR_RETURN(const json tree, parse_json_object(text, path));
+  ObjectReader top(tree, path);
+  ATLAS_ASSIGN_OR_RETURN(const Choice choice, choose(top, tree));
+  const bool nested = choice.text != &tree;
+  ObjectReader reader(*choice.text, nested ? path + ": text_config" : path);
   ModelConfig config;
-  ATLAS_ASSIGN_OR_RETURN(config.architecture, architecture_of(reader));
-  constexpr uint32_t kAny = UINT32_MAX;  // ranges are checked below, for both file formats
-  config.hidden = reader.integer("hidden_size", std::nullopt, kAny);
-  config.layers = reader.integer("num_hidden_layers", std::nullopt, kAny);
-  config.heads = reader.integer("num_attention_heads", std::nullopt, kAny);
-  config.kv_heads = reader.integer("num_key_value_heads", config.heads, kAny);
-  config.head_dim = reader.integer("head_dim", config.hidden / std::max(config.heads, 1u), kAny);
-  config.intermediate = reader.integer("intermediate_size", std::nullopt, kAny);
-  config.vocab = reader.integer("vocab_size", std::nullopt, kAny);
-  config.max_positions = reader.integer("max_position_embeddings", 2048, kAny);
-  config.rms_eps = static_cast<float>(reader.number("rms_norm_eps", 1e-6));
-  config.tie_embeddings = reader.boolean("tie_word_embeddings", false);
-  config.attention_bias = reader.boolean("attention_bias", false);
-  config.attention_output_bias = config.attention_bias;
-  config.mlp_bias = reader.boolean("mlp_bias", false);
-  config.activation = reader.text("hidden_act", "silu");
-  const std::vector<uint32_t> bos = reader.ids("bos_token_id");
-  if (!bos.empty()) config.bos_id = bos.front();
-  config.eos_ids = reader.ids("eos_token_id");
+  read_common(reader, *choice.family, &config);
+  // The outer object wins, as in transformers, where the whole model ties its weights.
+  config.tie_embeddings =
+      top.boolean("tie_word_embeddings", reader.boolean("tie_word_embeddings", false));
   ATLAS_RETURN_IF_ERROR(reader.status());
-  ATLAS_ASSIGN_OR_RETURN(config.dtype, read_dtype(reader));
-  ATLAS_RETURN_IF_ERROR(check_model_config(config, path));
+  if (nested) {
+    for (const uint32_t id : top.ids("eos_token_id")) config.eos_ids.push_back(id);
+  }
+  const std::string outer_dtype = top.text("dtype", top.text("torch_dtype", "float32"));
+  ATLAS_RETURN_IF_ERROR(top.status());
+  ATLAS_ASSIGN_OR_RETURN(config.dtype, read_dtype(reader, outer_dtype));
+  ATLAS_RETURN_IF_ERROR(check_model_config(config, reader.path()));
   ATLAS_ASSIGN_OR_RETURN(const RopeSettings rope,
-                         read_rope(reader, config.head_dim, config.max_positions));
+                         read_huggingface_rope(reader, config.head_dim, config.max_positions,
+                                               choice.family->partial_rotary));
+  if (choice.family->architecture != "llama") {
+    ATLAS_RETURN_IF_ERROR(read_layer_parts(reader, *choice.family, &config));
+  }
+  if (choice.family->streams) ATLAS_RETURN_IF_ERROR(read_stream_parts(reader, rope, &config));
   ATLAS_RETURN_IF_ERROR(add_generation_ids(generation_json, generation_path, &config));
-  return finish_model_config(std::move(config), rope, path);
+  return finish_model_config(std::move(config), rope, reader.path());
 }
 
 }  // namespace atlas::model

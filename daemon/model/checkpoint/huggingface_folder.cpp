@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/model/checkpoint/checkpoint_state.h"
+#include "daemon/model/checkpoint/huggingface_tensors.h"
 #include "daemon/model/checkpoint/json_events.h"
 #include "daemon/model/checkpoint/safetensors.h"
 
@@ -179,6 +180,21 @@ Status read_text_files(const std::string& folder, CheckpointState* state) {
   return {};
 }
 
+/// From `single`, or from what lies in the folder.
+Status read_tensors(const std::string& folder, const std::string& single,
+                    const OpenProgress& progress, CheckpointState* state) {
+  if (!single.empty()) return read_weights({single}, progress, state);
+  const std::string weights = join(folder, kWeights);
+  if (exists(weights)) {
+    if (exists(join(folder, kIndex))) {
+      state->notes.push_back(fmt::format("{}: {} is read, {} is not", folder, kWeights, kIndex));
+    }
+    return read_weights({weights}, progress, state);
+  }
+  if (exists(join(folder, kIndex))) return read_sharded(folder, progress, state);
+  return no_weights(folder);
+}
+
 }  // namespace
 
 Status read_huggingface_folder(const std::string& folder, const std::string& single,
@@ -196,16 +212,8 @@ Status read_huggingface_folder(const std::string& folder, const std::string& sin
                               state->generation_config_json.path()));
   state->format_name = "safetensors";
   ATLAS_RETURN_IF_ERROR(read_text_files(folder, state));
-  if (!single.empty()) return read_weights({single}, progress, state);
-  const std::string weights = join(folder, kWeights);
-  if (exists(weights)) {
-    if (exists(join(folder, kIndex))) {
-      state->notes.push_back(fmt::format("{}: {} is read, {} is not", folder, kWeights, kIndex));
-    }
-    return read_weights({weights}, progress, state);
-  }
-  if (exists(join(folder, kIndex))) return read_sharded(folder, progress, state);
-  return no_weights(folder);
+  ATLAS_RETURN_IF_ERROR(read_tensors(folder, single, progress, state));
+  return settle_tensors(state);
 }
 
 }  // namespace atlas::model

@@ -20,24 +20,28 @@ constexpr uint32_t kMaxPositions = 1u << 28;
 
 }  // namespace
 
-std::string_view supported_architectures() { return "llama (LlamaForCausalLM)"; }
+std::string_view supported_architectures() {
+  return "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5, qwen3_5_moe and qwen4_exp "
+         "(qwen3_8_flash_next)";
+}
 
 Status check_model_config(const ModelConfig& config, const std::string& path) {
   struct Range {
     std::string_view what;
     uint32_t value, max;
+    uint32_t min = 1;
   };
   for (const Range& range : {Range{"hidden size", config.hidden, kMaxHidden},
                              {"number of layers", config.layers, kMaxLayers},
                              {"number of attention heads", config.heads, kMaxHeads},
                              {"number of key-value heads", config.kv_heads, kMaxHeads},
                              {"head size", config.head_dim, kMaxHeadDim},
-                             {"intermediate size", config.intermediate, kMaxIntermediate},
+                             {"intermediate size", config.intermediate, kMaxIntermediate, 0},
                              {"vocabulary size", config.vocab, kMaxVocab},
                              {"number of positions", config.max_positions, kMaxPositions}}) {
-    if (range.value == 0 || range.value > range.max) {
-      return invalid_argument("{}: the {} is {}; expected 1 to {}", path, range.what, range.value,
-                              range.max);
+    if (range.value < range.min || range.value > range.max) {
+      return invalid_argument("{}: the {} is {}; expected {} to {}", path, range.what, range.value,
+                              range.min, range.max);
     }
   }
   if (config.heads % config.kv_heads != 0) {
@@ -50,7 +54,7 @@ Status check_model_config(const ModelConfig& config, const std::string& path) {
                             config.rms_eps);
   }
   if (config.activation != "silu") {
-    return unimplemented("{}: the activation is '{}'; Atlas runs llama models with 'silu'", path,
+    return unimplemented("{}: the activation is '{}'; Atlas runs models with 'silu'", path,
                          printable(config.activation));
   }
   return {};
@@ -89,6 +93,13 @@ Status check_rope_settings(const RopeSettings& settings) {
 Result<ModelConfig> finish_model_config(ModelConfig config, const RopeSettings& rope,
                                         const std::string& path) {
   ATLAS_RETURN_IF_ERROR(check_model_config(config, path));
+  const bool plain_mlp =
+      !config.moe || std::find(config.moe->layers.begin(), config.moe->layers.end(), false) !=
+                         config.moe->layers.end();
+  if (plain_mlp && config.intermediate == 0) {
+    return invalid_argument("{}: the intermediate size is 0; expected 1 to {}", path,
+                            kMaxIntermediate);
+  }
   if (rope.rotary_dim == 0 || rope.rotary_dim % 2 != 0 || rope.rotary_dim > config.head_dim) {
     return invalid_argument(
         "{}: {} of the {} elements of a head rotate; expected an even number "

@@ -142,7 +142,8 @@ Result<ModelConfig> read_huggingface_config(std::string_view json, const std::st
 Result<ModelConfig> read_gguf_config(const GgufFile& file, const TensorTable& table,
                                      std::span<const std::byte> rope_factors);
 
-/// Checks the ranges that both formats share. `path` is for messages.
+/// Checks the ranges that both formats share, but for an intermediate size of 0, which only a model
+/// whose layers all have experts may have. `path` is for messages.
 Status check_model_config(const ModelConfig& config, const std::string& path);
 /// Checks the numbers from which frequencies are computed.
 Status check_rope_settings(const RopeSettings& settings);

@@ -107,10 +107,10 @@ TEST_CASE("config: dtype is read in both spellings") {
 
 TEST_CASE("config: other architectures are refused by name, with the supported ones") {
   json config = llama();
-  config["model_type"] = "qwen4_exp";
-  config["architectures"] = {"Qwen4ExpForConditionalGeneration"};
+  config["model_type"] = "mamba";
+  config["architectures"] = {"MambaForCausalLM"};
   check_error(read(config), Code::kUnimplemented,
-              {"'Qwen4ExpForConditionalGeneration'", "'qwen4_exp'", "llama (LlamaForCausalLM)"});
+              {"'MambaForCausalLM'", "'mamba'", "Atlas runs llama, qwen3"});
   config["architectures"] = {"LlamaForSequenceClassification"};
   config["model_type"] = "llama";
   check_error(read(config), Code::kUnimplemented, {"LlamaForSequenceClassification"});
