@@ -29,8 +29,36 @@ void append_usage(std::string& out, const TotalUsage& usage, bool chat) {
 
 }  // namespace
 
-std::string_view finish_word(engine::FinishReason reason) {
-  return reason == engine::FinishReason::kStop ? "stop" : "length";
+void append_call(std::string& list, std::string_view id, const ToolCall& call) {
+  list += list.empty() ? R"({"id":)" : R"(,{"id":)";
+  append_json_string(list, id);
+  list += R"(,"type":"function","function":{"name":)";
+  append_json_string(list, call.name);
+  list += R"(,"arguments":)";
+  append_json_string(list, call.arguments);
+  list += "}}";
+}
+
+void append_call_begin(std::string& list, uint32_t index, std::string_view id,
+                       std::string_view name) {
+  fmt::format_to(std::back_inserter(list), R"({}{{"index":{},"id":)", list.empty() ? "" : ",",
+                 index);
+  append_json_string(list, id);
+  list += R"(,"type":"function","function":{"name":)";
+  append_json_string(list, name);
+  list += R"(,"arguments":""}})";
+}
+
+void append_call_arguments(std::string& list, uint32_t index, std::string_view arguments) {
+  fmt::format_to(std::back_inserter(list), R"({}{{"index":{},"function":{{"arguments":)",
+                 list.empty() ? "" : ",", index);
+  append_json_string(list, arguments);
+  list += "}}";
+}
+
+std::string_view finish_word(engine::FinishReason reason, bool has_calls) {
+  if (reason != engine::FinishReason::kStop) return "length";
+  return has_calls ? "tool_calls" : "stop";
 }
 
 AnswerWriter::AnswerWriter(const GenerateRequest& request, std::string_view id,
@@ -87,8 +115,8 @@ void AnswerWriter::chunk(std::string& out, uint32_t index, const ChoiceText& tex
     append_json_string(out, text.content);
   } else {
     out += R"("delta":{)";
-    // A chunk that brings neither still shows `content` when it brings log-probabilities or ids.
-    const bool bare = text.reasoning.empty() && text.finish.empty();
+    // A chunk that brings nothing still shows `content` when it brings log-probabilities or ids.
+    const bool bare = text.reasoning.empty() && text.tool_calls.empty() && text.finish.empty();
     if (!text.reasoning.empty()) {
       out += R"("reasoning_content":)";
       append_json_string(out, text.reasoning);
@@ -96,6 +124,11 @@ void AnswerWriter::chunk(std::string& out, uint32_t index, const ChoiceText& tex
     if (!text.content.empty() || bare) {
       out += text.reasoning.empty() ? R"("content":)" : R"(,"content":)";
       append_json_string(out, text.content);
+    }
+    if (!text.tool_calls.empty()) {
+      out += out.back() == '{' ? R"("tool_calls":[)" : R"(,"tool_calls":[)";
+      out += text.tool_calls;
+      out += ']';
     }
     out += '}';
   }
@@ -118,10 +151,19 @@ void AnswerWriter::choice(std::string& out, uint32_t index, const ChoiceText& te
     append_json_string(out, text.content);
   } else {
     out += R"("message":{"role":"assistant","content":)";
-    append_json_string(out, text.content);
+    if (text.content.empty() && !text.tool_calls.empty()) {
+      out += "null";
+    } else {
+      append_json_string(out, text.content);
+    }
     if (!text.reasoning.empty()) {
       out += R"(,"reasoning_content":)";
       append_json_string(out, text.reasoning);
+    }
+    if (!text.tool_calls.empty()) {
+      out += R"(,"tool_calls":[)";
+      out += text.tool_calls;
+      out += ']';
     }
     out += R"(,"refusal":null})";
   }

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/serve/call_reader.h"
 #include "daemon/serve/generate_request.h"
-#include "daemon/serve/output_parser.h"
 
 namespace atlas::serve {
 
@@ -15,9 +15,10 @@ namespace atlas::serve {
 struct ChoiceText {
   std::string_view content;
   std::string_view reasoning;
-  std::string_view logprobs;   // JSON; empty: null
-  std::string_view token_ids;  // JSON without brackets; only if asked for
-  std::string_view finish;     // "stop"; empty: null
+  std::string_view tool_calls;  // JSON without brackets, of append_call and its kin
+  std::string_view logprobs;    // JSON; empty: null
+  std::string_view token_ids;   // JSON without brackets; only if asked for
+  std::string_view finish;      // "stop"; empty: null
 };
 
 struct TotalUsage {
@@ -47,7 +48,14 @@ class AnswerWriter {
   std::string head_;  // up to and with "choices":[
 };
 
-/// "stop" or "length".
-std::string_view finish_word(engine::FinishReason reason);
+/// One entry of `tool_calls`, with a comma in front unless `list` is empty. In a stream a call is
+/// two entries in chunks of their own: its beginning, which has no arguments yet, and those.
+void append_call(std::string& list, std::string_view id, const ToolCall& call);
+void append_call_begin(std::string& list, uint32_t index, std::string_view id,
+                       std::string_view name);
+void append_call_arguments(std::string& list, uint32_t index, std::string_view arguments);
+
+/// "stop", "length", or "tool_calls" for an answer that ended by itself and has calls.
+std::string_view finish_word(engine::FinishReason reason, bool has_calls);
 
 }  // namespace atlas::serve

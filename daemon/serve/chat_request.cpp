@@ -47,8 +47,9 @@ void read_tool(FieldReader& reader, const Json& tool, size_t index) {
 }
 
 // The template prints the tools, so they go to it as they came; "none" keeps them out of the
-// prompt.
-void read_tools(FieldReader& reader, const engine::ModelInfo& model, Json& variables) {
+// prompt, and calls in the answer are text then.
+void read_tools(FieldReader& reader, const engine::ModelInfo& model, Json& variables,
+                ChatPrompt& out) {
   const Json* tools = reader.take("tools");
   const Json* choice = reader.take("tool_choice");
   reader.neutral(
@@ -58,8 +59,8 @@ void read_tools(FieldReader& reader, const engine::ModelInfo& model, Json& varia
   if (!reader.ok()) return;
   if (choice != nullptr && !is_text(*choice, "none") && !is_text(*choice, "auto")) {
     return reader.refuse("tool_choice",
-                         "`tool_choice` must be \"auto\" or \"none\": a call cannot "
-                         "be enforced here");
+                         "`tool_choice` must be \"auto\" or \"none\": to force a call, or to "
+                         "bound which, needs constrained decoding, which is not there");
   }
   if (tools == nullptr) return;
   if (!tools->is_array()) return reader.refuse_type("tools", "a list", *tools);
@@ -69,6 +70,8 @@ void read_tools(FieldReader& reader, const engine::ModelInfo& model, Json& varia
     return reader.refuse("tools", "`tools`: the chat template of this model has no tools");
   }
   variables["tools"] = *tools;
+  out.tool_format = tool_format(model);
+  out.tools = std::make_shared<const ToolSchema>(*tools);
 }
 
 void read_template_variables(FieldReader& reader, const engine::ModelInfo& model, Json& variables) {
@@ -185,6 +188,8 @@ Refusal read_chat(const Json& body, const Control& control, const ServeLimits& l
   if (!ids) return bad_field("messages", ids.error().message());
   check_prompt(reader, "messages", ids->size(), true, *out.target.model, limits);
   out.reasoning_open = prompt.reasoning_open;
+  out.tool_format = prompt.tool_format;
+  out.tools = std::move(prompt.tools);
   out.prompts.push_back({std::move(*ids), {}});
   return reader.finish();
 }
@@ -210,7 +215,7 @@ void read_chat_prompt(FieldReader& reader, const engine::ModelInfo& model,
   read_messages(reader, model, messages, role, content);
   variables["messages"] = std::move(messages);
   variables["tools"] = nullptr;
-  read_tools(reader, model, variables);
+  read_tools(reader, model, variables, out);
   read_template_variables(reader, model, variables);
   read_reasoning_effort(reader, model, tags.has_value(), variables);
   if (!reader.ok()) return;

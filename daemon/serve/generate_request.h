@@ -15,6 +15,7 @@
 #include "daemon/serve/json.h"
 #include "daemon/serve/model_text.h"
 #include "daemon/serve/options.h"
+#include "daemon/serve/tool_schema.h"
 
 namespace atlas::serve {
 
@@ -47,6 +48,9 @@ struct GenerateRequest {
   /// Chat: tags to sort the answer by, and whether the prompt ends inside of them.
   std::optional<ReasoningTags> reasoning;
   bool reasoning_open = false;
+  /// Chat: how calls of the tools are written in the answer; kNone: they are text.
+  ToolFormat tool_format = ToolFormat::kNone;
+  std::shared_ptr<const ToolSchema> tools;
 };
 
 /// The engine that serves `name`; without a name the default one. Errors: 404 for a name that
@@ -86,6 +90,8 @@ void check_prompt(FieldReader& reader, std::string_view name, size_t prompt_toke
 struct ChatPrompt {
   RenderedChat rendered;
   bool reasoning_open = false;
+  ToolFormat tool_format = ToolFormat::kNone;  // of a chat whose prompt has tools
+  std::shared_ptr<const ToolSchema> tools;
 };
 void read_chat_prompt(FieldReader& reader, const engine::ModelInfo& model,
                       const std::optional<ReasoningTags>& tags, ChatPrompt& out);

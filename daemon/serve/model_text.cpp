@@ -58,6 +58,17 @@ bool template_mentions(const engine::ModelInfo& model, std::string_view identifi
   return model.chat_template != nullptr && model.chat_template->mentions(identifier);
 }
 
+ToolFormat tool_format(const engine::ModelInfo& model) {
+  if (model.chat_template == nullptr || !model.chat_template->contains("<tool_call>")) {
+    return ToolFormat::kNone;
+  }
+  if (model.tokenizer != nullptr) {
+    const auto tag = model.tokenizer->find_added("<tool_call>");
+    if (tag && model.tokenizer->is_special(*tag)) return ToolFormat::kNone;
+  }
+  return model.chat_template->contains("<function=") ? ToolFormat::kXml : ToolFormat::kJson;
+}
+
 std::optional<ReasoningTags> reasoning_tags(const engine::ModelInfo& model) {
   if (model.tokenizer == nullptr) return std::nullopt;
   ReasoningTags tags{.open_text = "<think>", .close_text = "</think>"};

@@ -35,6 +35,17 @@ Result<RenderedChat> render_chat(const engine::ModelInfo& model, const Json& var
 /// Whether the template reads a variable, attribute or key of that name.
 bool template_mentions(const engine::ModelInfo& model, std::string_view identifier);
 
+/// How a model writes tool calls.
+enum class ToolFormat {
+  kNone,  // in no way that is read here: they stay text
+  kJson,  // a JSON object in <tool_call> tags, as Hermes models do
+  kXml,   // <function=...> and <parameter=...> in <tool_call> tags, as Qwen3-Coder and Qwen3.5 do
+};
+/// By the chat template's text: one that has `<tool_call>` teaches calls, and one that has
+/// `<function=` too teaches the XML-like form. kNone also if the vocabulary makes the tag a special
+/// token, which prints nothing.
+ToolFormat tool_format(const engine::ModelInfo& model);
+
 /// Tokens that enclose reasoning.
 struct ReasoningTags {
   engine::TokenId open = 0, close = 0;

@@ -43,8 +43,9 @@ std::string answer_id(const Exchange& exchange, Endpoint endpoint) {
 }
 
 std::unique_ptr<OutputParser> make_parser(const GenerateRequest& request) {
-  if (request.reasoning) return make_reasoning_parser(*request.reasoning, request.reasoning_open);
-  return make_plain_parser();
+  auto calls = make_call_sorter(request.tool_format, request.tools);
+  if (!request.reasoning) return make_plain_parser(std::move(calls));
+  return make_reasoning_parser(*request.reasoning, request.reasoning_open, std::move(calls));
 }
 
 void append_ids(std::string& list, const std::vector<engine::TokenId>& ids) {
@@ -241,9 +242,13 @@ void Session::send(size_t index, ChoiceText text) {
   exchange_->send_event(event_);
 }
 
-void Session::deliver(size_t index, const std::vector<OutputPiece>& pieces) {
+void Session::deliver(size_t index, std::vector<OutputPiece>& pieces) {
   Choice& choice = choices_[index];
-  for (const OutputPiece& piece : pieces) {
+  for (OutputPiece& piece : pieces) {
+    if (piece.kind == OutputPiece::kCall) {
+      deliver_call(index, {std::move(piece.name), std::move(piece.text)});
+      continue;
+    }
     const bool content = piece.kind == OutputPiece::kContent;
     if (request_.stream) {
       send(index,
@@ -259,13 +264,26 @@ void Session::deliver(size_t index, const std::vector<OutputPiece>& pieces) {
   }
 }
 
+void Session::deliver_call(size_t index, const ToolCall& call) {
+  Choice& choice = choices_[index];
+  const uint32_t number = choice.calls++;
+  const std::string id = fmt::format("call_{}_{}_{}", exchange_->id, index, number);
+  if (!request_.stream) return append_call(choice.tool_calls, id, call);
+  std::string entry;
+  append_call_begin(entry, number, id, call.name);
+  send(index, {.tool_calls = entry});
+  entry.clear();
+  append_call_arguments(entry, number, call.arguments);
+  send(index, {.tool_calls = entry});
+}
+
 void Session::finish_choice(size_t index, const engine::Finish& finish) {
   Choice& choice = choices_[index];
   choice.finished = true;
   choice.usage = finish.usage;
   choice.reason = finish.reason;
   --unfinished_;
-  if (request_.stream) send(index, {.finish = finish_word(finish.reason)});
+  if (request_.stream) send(index, {.finish = finish_word(finish.reason, choice.calls > 0)});
   if (unfinished_ == 0) finish_answer();
 }
 
@@ -321,9 +339,10 @@ std::string Session::whole_answer() {
     writer_.choice(out, static_cast<uint32_t>(i),
                    {.content = choice.content,
                     .reasoning = choice.reasoning,
+                    .tool_calls = choice.tool_calls,
                     .logprobs = logprobs,
                     .token_ids = ids,
-                    .finish = finish_word(choice.reason)});
+                    .finish = finish_word(choice.reason, choice.calls > 0)});
   }
   writer_.end(out, total_usage());
   return out;

@@ -43,6 +43,8 @@ class Session : public std::enable_shared_from_this<Session> {
     LogprobsWriter logprobs;
     std::string token_ids;           // JSON without brackets, not yet sent
     std::string content, reasoning;  // whole answers only
+    uint32_t calls = 0;
+    std::string tool_calls;  // the same as JSON without brackets; whole answers only
     Clock::time_point last_update;
   };
 
@@ -56,7 +58,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void take_tokens(Choice& choice, const engine::Update& update);
   void open_choice(size_t index);
   void send(size_t index, ChoiceText text);
-  void deliver(size_t index, const std::vector<OutputPiece>& pieces);
+  void deliver(size_t index, std::vector<OutputPiece>& pieces);
+  void deliver_call(size_t index, const ToolCall& call);
   void finish_choice(size_t index, const engine::Finish& finish);
   void finish_answer();
   TotalUsage total_usage() const;

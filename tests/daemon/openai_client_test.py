@@ -96,6 +96,41 @@ class Checks:
             reasoning += getattr(chunk.choices[0].delta, "reasoning_content", None) or ""
         assert reasoning == "hmm"
 
+    def tools(self):
+        if self.real:
+            return
+        request = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": "how is the weather"}],
+            "tools": [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}],
+        }
+        whole = self.client.chat.completions.create(**request).choices[0]
+        # The client's own helper puts the deltas together.
+        with self.client.chat.completions.stream(**request) as stream:
+            for _ in stream:
+                pass
+            streamed = stream.get_final_completion().choices[0]
+        for choice in (whole, streamed):
+            assert choice.finish_reason == "tool_calls"
+            assert choice.message.content == "I look."
+            calls = choice.message.tool_calls
+            assert [call.function.name for call in calls] == ["weather", "weather"]
+            arguments = [json.loads(call.function.arguments) for call in calls]
+            assert arguments == [{"place": "größer 🙂 </tool_call>"}, {"days": 2}], arguments
+            assert calls[0].id != calls[1].id
+        request["messages"] += [
+            whole.message.model_dump(exclude_none=True),
+            *({"role": "tool", "tool_call_id": call.id, "content": "rain"} for call in whole.message.tool_calls),
+        ]
+        answer = self.client.chat.completions.create(**request)
+        assert answer.usage.prompt_tokens > 0
+        try:
+            self.client.chat.completions.create(**request, tool_choice="required")
+        except openai.BadRequestError as error:
+            assert error.param == "tool_choice", error
+        else:
+            raise AssertionError("a call was promised that nobody can force")
+
     def completions(self):
         answer = self.client.completions.create(
             model=self.model, prompt=["one", "two"], n=2, max_tokens=8, logprobs=2, echo=True
@@ -139,7 +174,7 @@ class Checks:
         stream.close()
 
     def run(self):
-        names = ["models", "chat", "chat_stream", "reasoning", "completions", "errors", "leaving"]
+        names = ["models", "chat", "chat_stream", "reasoning", "tools", "completions", "errors", "leaving"]
         for name in names:
             getattr(self, name)()
             print(f"{self.where}: {name}: ok")

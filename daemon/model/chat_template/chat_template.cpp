@@ -108,7 +108,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source, std::string name) {
   }
   try {
     auto program = std::make_shared<const jinja::Program>(jinja::parse_program(source));
-    return ChatTemplate(std::move(name), std::move(program));
+    return ChatTemplate(std::move(name), std::move(source), std::move(program));
   } catch (const jinja::Failure& failure) {
     return status_of(failure, name, 0);
   }

@@ -59,12 +59,15 @@ class ChatTemplate {
   /// Whether the template reads a variable, attribute or key of that name: tools,
   /// enable_thinking, reasoning_content.
   bool mentions(std::string_view identifier) const;
+  /// Whether the template's source has this text anywhere: markup that it teaches, for instance.
+  bool contains(std::string_view text) const { return source_.find(text) != source_.npos; }
 
  private:
-  ChatTemplate(std::string name, std::shared_ptr<const jinja::Program> program)
-      : name_(std::move(name)), program_(std::move(program)) {}
+  ChatTemplate(std::string name, std::string source, std::shared_ptr<const jinja::Program> program)
+      : name_(std::move(name)), source_(std::move(source)), program_(std::move(program)) {}
 
   std::string name_;
+  std::string source_;
   std::shared_ptr<const jinja::Program> program_;
 };
 

@@ -24,7 +24,8 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// "fail" in a prompt fails in mid-answer, "think" reasons first, all others are repeated.
+// "fail" in a prompt fails in mid-answer, "think" reasons first, "weather" calls a tool twice, all
+// others are repeated.
 std::vector<Beat> answer(const engine::RequestSpec& spec) {
   std::string prompt;
   for (const engine::TokenId id : spec.prompt) {
@@ -33,6 +34,17 @@ std::vector<Beat> answer(const engine::RequestSpec& spec) {
   std::vector<std::string> pieces = words_of("You said: " + prompt);
   if (prompt.find("think") != prompt.npos) {
     pieces.insert(pieces.begin(), {"<think>", "\nhm", "m\n", "</think>", "\n\n"});
+  }
+  if (prompt.find("weather") != prompt.npos) {
+    pieces = {"I",
+              " look.\n\n<tool_",
+              "call>{\"name\": \"weather\", ",
+              "\"arguments\": {\"place\": \"",
+              "größer 🙂 </tool_call>",
+              "\"}}\n</tool",
+              "_call>\n<tool_call>",
+              "{\"name\": \"weather\", ",
+              "\"arguments\": {\"days\": 2}}</tool_call>"};
   }
   std::vector<Beat> beats = speak(pieces, spec, std::chrono::microseconds(500));
   if (spec.prompt_logprobs) {
@@ -50,10 +62,14 @@ std::vector<Beat> answer(const engine::RequestSpec& spec) {
 }  // namespace
 
 int main() {
-  Fixture fixture([](serve::ServerOptions& options) {
-    options.tcp = serve::TcpAddress{"127.0.0.1", 0};
-    options.api_key = "test-key";
-  });
+  // A comment is enough to say how calls are written.
+  const std::string chat_template = std::string(kTemplate) + "{# <tool_call> #}";
+  Fixture fixture(
+      [](serve::ServerOptions& options) {
+        options.tcp = serve::TcpAddress{"127.0.0.1", 0};
+        options.api_key = "test-key";
+      },
+      {.chat_template = chat_template});
   fixture.engine->set_script(answer);
   std::printf("{\"socket\": \"%s\", \"tcp\": \"127.0.0.1:%u\", \"key\": \"test-key\"}\n",
               fixture.socket_path().c_str(), static_cast<unsigned>(fixture.server->tcp_port()));

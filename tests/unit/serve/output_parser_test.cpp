@@ -1,4 +1,4 @@
-// Sorting answers into reasoning and content.
+// Sorting answers into reasoning and content, and the border of reasoning and tool calls.
 #include "daemon/serve/output_parser.h"
 
 #include <doctest/doctest.h>
@@ -122,6 +122,89 @@ TEST_CASE("reasoning: every way to cut the text into updates gives the same answ
       CHECK(sorted.content == "c</d");
     }
   }
+}
+
+namespace {
+
+std::vector<OutputPiece> with_reasoning(
+    const std::vector<std::pair<std::string, engine::TokenId>>& feeds, bool open,
+    uint32_t& reasoning_tokens) {
+  auto parser = make_reasoning_parser({kOpen, kClose, "<think>", "</think>"}, open,
+                                      make_call_sorter(ToolFormat::kJson, nullptr));
+  std::vector<OutputPiece> out;
+  for (const auto& [text, token] : feeds) parser->feed(text, {&token, 1}, out);
+  parser->finish(out);
+  reasoning_tokens = parser->reasoning_tokens();
+  std::vector<OutputPiece> joined;
+  for (OutputPiece& piece : out) {
+    if (!joined.empty() && joined.back().kind == piece.kind && piece.kind != OutputPiece::kCall) {
+      joined.back().text += piece.text;
+    } else {
+      joined.push_back(std::move(piece));
+    }
+  }
+  return joined;
+}
+
+}  // namespace
+
+TEST_CASE("calls: reasoning is not searched for calls") {
+  uint32_t tokens = 0;
+  const std::string call = std::string("<tool_call>{\"name\": \"f\"}</tool_call>");
+  const auto pieces = with_reasoning({{"I would " + call, kWord},
+                                      {"\n", kWord},
+                                      {"</think>", kClose},
+                                      {"\n\n", kWord},
+                                      {"<tool_", kWord},
+                                      {call.substr(6), kWord}},
+                                     true, tokens);
+  REQUIRE(pieces.size() == 2);
+  CHECK(pieces[0].kind == OutputPiece::kReasoning);
+  CHECK(pieces[0].text == "I would " + call);
+  CHECK(pieces[1].kind == OutputPiece::kCall);
+  CHECK(pieces[1].name == "f");
+  CHECK(tokens == 2);
+}
+
+TEST_CASE("calls: reasoning tags in a value are text, and their tokens no reasoning") {
+  uint32_t tokens = 0;
+  const auto pieces = with_reasoning({{R"(<tool_call>{"name": "f", "arguments": {"a": ")", kWord},
+                                      {"<think>", kOpen},
+                                      {"\n", kOpen},
+                                      {"\\n", kWord}},
+                                     false, tokens);
+  // Broken by the newline: content as it stands, and the second tag, whose text never came, counts.
+  REQUIRE(pieces.size() == 1);
+  CHECK(pieces[0].kind == OutputPiece::kContent);
+  CHECK(pieces[0].text == "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"<think>\n\\n");
+
+  const auto whole = with_reasoning({{R"(<tool_call>{"name": "f", "arguments": {"a": ")", kWord},
+                                     {"<think>", kOpen},
+                                     {"hm", kWord},
+                                     {"</think>", kClose},
+                                     {"\"}}", kWord},
+                                     {"</tool_call>", kWord}},
+                                    false, tokens);
+  REQUIRE(whole.size() == 1);
+  CHECK(whole[0].kind == OutputPiece::kCall);
+  CHECK(whole[0].text == R"({"a": "<think>hm</think>"})");
+  CHECK(tokens == 0);
+}
+
+TEST_CASE("calls: reasoning that begins in the middle of a call ends it") {
+  uint32_t tokens = 0;
+  const auto pieces = with_reasoning({{"<tool_call>{", kWord},
+                                      {"<think>", kOpen},
+                                      {"hm", kWord},
+                                      {"</think>", kClose},
+                                      {"x", kWord}},
+                                     false, tokens);
+  REQUIRE(pieces.size() == 3);
+  CHECK(pieces[0].text == "<tool_call>{");
+  CHECK(pieces[1].kind == OutputPiece::kReasoning);
+  CHECK(pieces[1].text == "hm");
+  CHECK(pieces[2].text == "x");
+  CHECK(tokens == 1);
 }
 
 TEST_SUITE_END();
