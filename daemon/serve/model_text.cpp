@@ -62,10 +62,6 @@ ToolFormat tool_format(const engine::ModelInfo& model) {
   if (model.chat_template == nullptr || !model.chat_template->contains("<tool_call>")) {
     return ToolFormat::kNone;
   }
-  if (model.tokenizer != nullptr) {
-    const auto tag = model.tokenizer->find_added("<tool_call>");
-    if (tag && model.tokenizer->is_special(*tag)) return ToolFormat::kNone;
-  }
   return model.chat_template->contains("<function=") ? ToolFormat::kXml : ToolFormat::kJson;
 }
 

@@ -42,8 +42,7 @@ enum class ToolFormat {
   kXml,   // <function=...> and <parameter=...> in <tool_call> tags, as Qwen3-Coder and Qwen3.5 do
 };
 /// By the chat template's text: one that has `<tool_call>` teaches calls, and one that has
-/// `<function=` too teaches the XML-like form. kNone also if the vocabulary makes the tag a special
-/// token, which prints nothing.
+/// `<function=` too teaches the XML-like form.
 ToolFormat tool_format(const engine::ModelInfo& model);
 
 /// Tokens that enclose reasoning.
