@@ -1,6 +1,8 @@
 // Tool calls over /v1/chat/completions: answers, streams, choices of the client, and the next turn.
 #include <doctest/doctest.h>
 
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -155,6 +157,26 @@ TEST_CASE("tools: two calls in one turn, in both forms, whole and streamed") {
       for (size_t i = 0; i < 2; ++i) CHECK(streamed.calls[i]["function"] == calls[i]["function"]);
     }
   }
+}
+
+TEST_CASE("tools: flash-mini's own template teaches JSON and takes calls back") {
+  std::ifstream file(ATLAS_SOURCE_DIR "/tests/golden/chat_template/templates/flash_mini.jinja");
+  const std::string source((std::istreambuf_iterator<char>(file)), {});
+  REQUIRE(source.size() > 100);
+  Fixture fixture({}, {.chat_template = source});
+  say(fixture, cut(kJsonAnswer, 6));
+  const Json message = ask(fixture, Json::object())["choices"][0]["message"];
+  REQUIRE(message["tool_calls"].size() == 2);
+  ask(fixture, {{"messages",
+                 {{{"role", "user"}, {"content", "Hi"}},
+                  message,
+                  {{"role", "tool"}, {"tool_call_id", "x"}, {"content", "rain"}}}}});
+  const std::string prompt = last_prompt(fixture);
+  // The turn as the model wrote it, but for the blank line that the template does not print.
+  std::string turn = kJsonAnswer;
+  turn.erase(turn.find("\n\n"), 1);
+  CHECK(prompt.find("assistant\n" + turn + "{end}") != prompt.npos);
+  CHECK(prompt.find("<tool_response>\nrain\n</tool_response>{end}") != prompt.npos);
 }
 
 TEST_CASE("tools: an answer of calls alone has no content") {
