@@ -161,7 +161,7 @@ DENSE = dict(intermediate_size=40)
 MODELS |= {
     "qwen3_5_base": dict(config=hybrid("LLLF", **DENSE), lengths=[33, 70]),
     "qwen3_5_composite": dict(
-        config=hybrid("LLLFLLLF", **DENSE, tie_word_embeddings=True, num_key_value_heads=1),
+        config=hybrid("LLLF", **DENSE, num_key_value_heads=1),
         composite=True, written=dict(layer_types=None, full_attention_interval=4), lengths=[39]),
     "qwen3_5_biased": dict(
         config=hybrid("LLF", **DENSE, attention_bias=True, linear_key_head_dim=16), lengths=[37]),
@@ -171,8 +171,8 @@ MODELS |= {
             mrope_interleaved=True)),
         lengths=[34, 65]),
     "qwen3_5_short_conv": dict(
-        config=hybrid("LLF", **DENSE, linear_conv_kernel_dim=2, linear_num_key_heads=4,
-                      num_attention_heads=3, num_key_value_heads=3),
+        config=hybrid("LF", **DENSE, linear_conv_kernel_dim=2, linear_num_key_heads=4,
+                      num_attention_heads=3, num_key_value_heads=3, tie_word_embeddings=True),
         lengths=[36]),
 }
 
@@ -214,8 +214,7 @@ MODELS |= {
     "llama_biases": dict(
         config=dense(2, attention_bias=True, mlp_bias=True, tie_word_embeddings=True), lengths=[36]),
     "llama_wide_heads": dict(
-        config=dense(2, attention_bias=True, head_dim=24, num_attention_heads=3,
-                     num_key_value_heads=1),
+        config=dense(2, attention_bias=True, head_dim=24, num_key_value_heads=1),
         lengths=[34]),
     "llama_llama3_rope": dict(
         config=dense(2, attention_bias=True, mlp_bias=True, rope_parameters=dict(
