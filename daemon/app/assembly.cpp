@@ -321,6 +321,7 @@ Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plu
   if (!opened) return opened.error();
   assembly.checkpoint = std::make_shared<const model::Checkpoint>(std::move(*opened));
   const model::ModelConfig& config = assembly.checkpoint->config();
+  for (const std::string& note : assembly.checkpoint->notes()) log_info("checkpoint: {}", note);
 
   ATLAS_RETURN_IF_ERROR(describe_model(settings, *assembly.checkpoint, model.info));
   ATLAS_ASSIGN_OR_RETURN(model.program, model::model_program(config));
