@@ -1,4 +1,4 @@
-// The functions that version 1.0 requires, by name, and the copying.
+// The functions that each minor version requires, by name, and the copying.
 #include "daemon/plugin_host/tables.h"
 
 #include <algorithm>
@@ -13,16 +13,18 @@ namespace {
 struct Slot {
   const char* name;
   size_t offset;
+  uint32_t minor = 0;  // the version that brought it
 };
 
-#define ATLAS_SLOT(Api, field) \
-  Slot { #field, offsetof(Api, field) }
+#define ATLAS_SLOT(Api, field, ...) \
+  Slot { #field, offsetof(Api, field) __VA_OPT__(, ) __VA_ARGS__ }
 
-// Every function of 1.0 is required; what a later minor version appends will not be.
+// A plugin has every function of the version that it says; of later ones it has none.
 constexpr std::array kQuantSlots = {
-    ATLAS_SLOT(AtlasQuantApi, claim),        ATLAS_SLOT(AtlasQuantApi, pack),
-    ATLAS_SLOT(AtlasQuantApi, linear_needs), ATLAS_SLOT(AtlasQuantApi, plan_linear),
-    ATLAS_SLOT(AtlasQuantApi, plan_encode),  ATLAS_SLOT(AtlasQuantApi, plan_gather),
+    ATLAS_SLOT(AtlasQuantApi, claim),           ATLAS_SLOT(AtlasQuantApi, pack),
+    ATLAS_SLOT(AtlasQuantApi, linear_needs),    ATLAS_SLOT(AtlasQuantApi, plan_linear),
+    ATLAS_SLOT(AtlasQuantApi, plan_encode),     ATLAS_SLOT(AtlasQuantApi, plan_gather),
+    ATLAS_SLOT(AtlasQuantApi, plan_grouped, 1),
 };
 constexpr std::array kAttentionSlots = {
     ATLAS_SLOT(AtlasAttentionApi, needs),
@@ -57,13 +59,16 @@ uint32_t struct_size_of(const void* table) {
 }
 
 template <typename Api>
-Status take_table(const Api* from, std::string_view table, std::span<const Slot> slots, Api& to) {
+Status take_table(const Api* from, std::string_view table, uint32_t minor,
+                  std::span<const Slot> slots, Api& to) {
   if (from == nullptr) return failed_precondition("its {} table is null", table);
+  minor = std::min<uint32_t>(minor, ATLAS_ABI_MINOR);
+  while (slots.back().minor > minor) slots = slots.first(slots.size() - 1);
   const size_t size = struct_size_of(from);
   const size_t least = slots.back().offset + sizeof(void*);
   if (size < least) {
-    return failed_precondition("its {} table says struct_size {}, version 1.0 has {}", table, size,
-                               least);
+    return failed_precondition("its {} table says struct_size {}, version {}.{} has {}", table,
+                               size, ATLAS_ABI_MAJOR, minor, least);
   }
   std::memcpy(&to, from, std::min(size, sizeof(to)));
   std::string missing;
@@ -101,16 +106,16 @@ Result<Tables> take_tables(const AtlasPlugin* returned, const PluginDescriptor& 
   tables.shutdown = plugin.shutdown;
   switch (descriptor.kind) {
     case PluginKind::kQuant:
-      ATLAS_RETURN_IF_ERROR(
-          take_table(plugin.quant, kind_name(descriptor.kind), kQuantSlots, tables.quant));
+      ATLAS_RETURN_IF_ERROR(take_table(plugin.quant, kind_name(descriptor.kind), plugin.abi_minor,
+                                       kQuantSlots, tables.quant));
       break;
     case PluginKind::kAttention:
       ATLAS_RETURN_IF_ERROR(take_table(plugin.attention, kind_name(descriptor.kind),
-                                       kAttentionSlots, tables.attention));
+                                       plugin.abi_minor, kAttentionSlots, tables.attention));
       break;
     case PluginKind::kPlatform:
-      ATLAS_RETURN_IF_ERROR(
-          take_table(plugin.platform, kind_name(descriptor.kind), kPlatformSlots, tables.platform));
+      ATLAS_RETURN_IF_ERROR(take_table(plugin.platform, kind_name(descriptor.kind),
+                                       plugin.abi_minor, kPlatformSlots, tables.platform));
       break;
   }
   return tables;

@@ -19,8 +19,9 @@ struct Tables {
 
 /// Copies what `returned` points to, no further than each struct_size says.
 /// Errors (messages do not name the file): kFailedPrecondition if a struct_size is smaller than
-/// version 1.0's, the ABI version or the kind differs from the descriptor's, or a table or a
-/// function is null.
+/// that of the plugin's version, the ABI version or the kind differs from the descriptor's, or a
+/// table or a function of the plugin's version is null. Functions of later versions than the
+/// plugin's are null.
 Result<Tables> take_tables(const AtlasPlugin* returned, const PluginDescriptor& descriptor);
 
 }  // namespace atlas::plugin_host

@@ -55,6 +55,24 @@ ATLAS_CPU_KERNEL(int8g_linear, Int8gLinearParams) {
   }
 }
 
+ATLAS_CPU_KERNEL(int8g_grouped, Int8gGroupedParams) {
+  const Layout layout{params.k, params.group};
+  for (uint32_t task = begin; task < end; ++task) {
+    const uint32_t first = task * kRows;
+    const uint32_t count = std::min(kRows, params.n - first);
+    for (uint32_t e = 0; e < params.experts; ++e) {
+      const auto* weight = static_cast<const std::byte*>(params.weight) + e * params.expert_bytes +
+                           task * layout.row_group_bytes();
+      for (uint32_t r = params.offsets[e]; r < params.offsets[e + 1]; ++r) {
+        const uint64_t from = params.source != nullptr ? params.source[r] : r;
+        float sums[kRows];
+        row_times_16(params.x + from * params.x_stride, weight, layout, sums);
+        std::copy_n(sums, count, params.y + r * params.y_stride + first);
+      }
+    }
+  }
+}
+
 ATLAS_CPU_KERNEL(int8g_gather, Int8gGatherParams) {
   const Layout layout{params.k, params.group};
   for (uint32_t r = begin; r < std::min(end, *params.row_count); ++r) {

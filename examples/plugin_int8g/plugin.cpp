@@ -151,8 +151,30 @@ AtlasCode plan_gather(const AtlasGatherProblem* problem, const AtlasRecordSink* 
   });
 }
 
+AtlasCode plan_grouped(const AtlasGroupedProblem* problem, const AtlasRecordSink* sink,
+                       AtlasError* error) {
+  return guarded(error, [&]() -> AtlasCode {
+    Launch<Int8gGroupedParams> launch("int8g_grouped", kInt8gGroupedParamsDigest);
+    launch.point(&launch.params.x, problem->x);
+    launch.point(&launch.params.weight, problem->weight);
+    launch.point(&launch.params.y, problem->y);
+    launch.point(&launch.params.offsets, problem->offsets);
+    launch.point(&launch.params.source, problem->source);
+    launch.params.x_stride = problem->x_stride;
+    launch.params.y_stride = problem->y_stride;
+    launch.params.expert_bytes = problem->expert_bytes;
+    launch.params.n = static_cast<uint32_t>(problem->n);
+    launch.params.k = static_cast<uint32_t>(problem->k);
+    launch.params.group = checked_group(problem->format);
+    launch.params.experts = problem->experts;
+    launch.grid(static_cast<uint32_t>((problem->n + kRows - 1) / kRows));
+    return launch.emit(sink, error);
+  });
+}
+
 constexpr AtlasQuantApi kQuant = {sizeof(AtlasQuantApi), 0,           claim,       pack,
-                                  linear_needs,          plan_linear, plan_encode, plan_gather};
+                                  linear_needs,          plan_linear, plan_encode, plan_gather,
+                                  plan_grouped};
 constexpr AtlasPlugin kPlugin = {sizeof(AtlasPlugin),
                                  ATLAS_ABI_MAJOR,
                                  ATLAS_ABI_MINOR,
@@ -169,6 +191,7 @@ ATLAS_DESCRIPTOR(atlas::sdk::describe(
     {ATLAS_KIND_QUANT, "int8g", "1.0.0", "Apache-2.0"}, std::array<std::string_view, 1>{"cpu"},
     std::array{
         atlas::sdk::required_kernel("cpu", "int8g_linear", int8g::kInt8gLinearParamsDigest),
+        atlas::sdk::required_kernel("cpu", "int8g_grouped", int8g::kInt8gGroupedParamsDigest),
         atlas::sdk::required_kernel("cpu", "int8g_gather", int8g::kInt8gGatherParamsDigest)}));
 
 extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(

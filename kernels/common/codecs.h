@@ -163,4 +163,17 @@ ATLAS_HOST_DEVICE inline void decode_q6_k(const uint8_t* block, float* out) {
   }
 }
 
+/// An OCP float8 e4m3: 4 bits of exponent with bias 7, no infinities, NaN where all bits but the
+/// sign are set. Source: OCP 8-bit floating point specification 1.0.
+ATLAS_HOST_DEVICE inline float e4m3_to_f32(uint8_t bits) {
+  const uint32_t sign = uint32_t{bits & 0x80u} << 24;
+  const uint32_t exponent = (bits >> 3) & 15u, mantissa = bits & 7u;
+  if ((bits & 0x7fu) == 0x7fu) return float_from_bits(sign | 0x7fc00000u);
+  if (exponent == 0) {
+    const float value = static_cast<float>(mantissa) * 0x1p-9f;
+    return sign != 0 ? -value : value;
+  }
+  return float_from_bits(sign | ((exponent + 120u) << 23) | (mantissa << 20));
+}
+
 }  // namespace atlas::kernels

@@ -20,6 +20,12 @@ namespace atlas::kernels {
 
 inline constexpr uint32_t kMaxTopLogprobs = 20;  // of OpenAI's API
 inline constexpr uint32_t kNoToken = 0xffffffffu;
+inline constexpr uint32_t kNoAnchor = 0xffffffffu;
+/// Rows of one sequence in a verify step: the token sampled last and the drafts after it.
+inline constexpr uint32_t kMaxVerifyRows = 8;
+inline constexpr uint32_t kMaxDrafts = kMaxVerifyRows - 1;
+/// Ids before a row that an n-gram may reach.
+inline constexpr uint32_t kHistoryIds = 3;
 
 // The formatter would take the members of parameter structs for arguments.
 // clang-format off
@@ -38,12 +44,16 @@ ATLAS_PARAMS(ControlLimits,
   uint32_t vocab;
   uint32_t pool_pages;     // pages there are: what a PageUpdate may name
   uint32_t max_positions;  // of one sequence; max_pages hold as many
+  uint32_t anchor_tokens;  // anchors stand at multiples of this; 0: the model has none
+  uint32_t anchors;        // there are: what an entry may name
+  uint32_t drafts;         // drafted after a sampled token, at most kMaxDrafts; 0: no draft head
+  uint32_t reserved;
 );
 
 /// Flags of SequenceInput.
 enum SequenceFlags : uint32_t {
   kSequenceReset = 1,        // the slot begins anew at `reset_length` positions, its counts cleared
-  kSequenceFeedBack = 2,     // the row's id is the slot's last sampled id, not one of `ids`
+  kSequenceFeedBack = 2,     // the rows are the slot's last sampled id and its drafts, not `ids`
   kSequenceSample = 4,       // sample after the last row, and make that the slot's last id
   kSequenceCount = 8,        // keep token counts: from the reset on, for sequences with penalties
   kSequencePromptRows = 16,  // with kSequenceCount: mark the rows' ids as prompt
@@ -66,7 +76,9 @@ ATLAS_PARAMS(SamplingInput,
 
 /// One sequence's share of a step: rows [first_row, first_row + row_count). Shares follow one
 /// another without gaps: first_row and logit_first are the sums of the counts before. A slot
-/// appears once.
+/// appears once. With kSequenceFeedBack the counts are upper bounds: the device takes as many rows
+/// as the slot has drafts, cut at the next anchor position and at max_positions, and gives each of
+/// them logits; RowSpan says what the step really runs.
 ATLAS_PARAMS(SequenceInput,
   uint32_t slot;
   uint32_t flags;
@@ -79,6 +91,10 @@ ATLAS_PARAMS(SequenceInput,
   uint32_t score;           // 1: log-probabilities are wanted
   uint32_t count_first;     // of the entry's count updates
   uint32_t count_count;
+  uint32_t next_token;      // id after the last row where the host knows it, or kNoToken
+  uint32_t anchor;          // with kSequenceReset: holds the state at reset_length, or kNoAnchor: at 0
+  uint32_t spare_anchor;    // free for a state that this step reaches, or kNoAnchor: it reaches none
+  uint32_t history[kHistoryIds];  // with kSequenceReset: ids before reset_length, the nearest first
   uint32_t reserved;
   SamplingInput sampling;
 );
@@ -127,15 +143,22 @@ ATLAS_PARAMS(EntryLayout,
 /// What a step tells the host about one sequence.
 ATLAS_PARAMS(SequenceResult,
   uint32_t slot;
-  uint32_t token;      // sampled id, or kNoToken
-  uint32_t length;     // positions of the slot after the step
-  uint32_t error;      // StepErrorBits since the slot's reset
+  uint32_t length;        // positions of the slot after the step
+  uint32_t error;         // StepErrorBits since the slot's reset
+  uint32_t token_count;   // sampled: the accepted drafts and the one after them
+  uint32_t row_count;     // that the step ran
+  uint32_t logit_first;   // of its scores in this result
+  uint32_t anchor;        // the slot's after the step: the spare one, if the step has written it
+  uint32_t anchor_index;  // its position
+  uint32_t tokens[kMaxVerifyRows];
 );
 
 enum StepErrorBits : uint32_t {
   kErrorNotFinite = 1,  // NaN or +infinity among the logits, or none that is finite
   kErrorEntry = 2,      // the entry is wrong: the step did nothing
   kErrorNoToken = 4,    // kSequenceFeedBack without a token sampled before; id 0 took its place
+  kErrorFeed = 8,       // data that the host had to bring could not be read
+  kErrorFeedLate = 16,  // it did not come in time
 };
 
 /// Log-probabilities at one logit row, over the raw logits (before penalties and temperature). They
@@ -171,6 +194,12 @@ ATLAS_PARAMS(SlotState,
   uint32_t generated;  // tokens sampled since the reset
   uint32_t error;      // StepErrorBits since the reset
   uint64_t step;       // the last one that named the slot
+  uint32_t anchor;        // state at anchor_index, or kNoAnchor: zeros at 0
+  uint32_t anchor_index;
+  uint32_t draft_count;   // of `drafts`: proposals for the tokens after last_token
+  uint32_t drafts[kMaxDrafts];
+  uint32_t history[kHistoryIds];  // ids before position `length`, the nearest first, or kNoToken
+  uint32_t reserved;
 );
 
 /// A row of the running step, expanded by `control_fetch`.
@@ -183,8 +212,32 @@ ATLAS_PARAMS(RowInput,
   uint32_t reserved;
 );
 
+/// One sequence's rows in a set of rows, which follow one another in position.
+ATLAS_PARAMS(RowSpan,
+  uint32_t sequence;      // of the entry
+  uint32_t slot;
+  uint32_t first_row;
+  uint32_t row_count;
+  uint32_t index;         // position of the first row
+  uint32_t logit_first;   // of the step's logit rows
+  uint32_t logit_count;   // the last rows, as many as this
+  uint32_t anchor;        // the state at anchor_index, or kNoAnchor: zeros at 0
+  uint32_t anchor_index;
+  uint32_t next_anchor;   // where this step leaves the state at next_index, or kNoAnchor: it does not
+  uint32_t next_index;    // the last multiple of anchor_tokens at or before the last row
+  uint32_t accepted;      // sampling: rows whose tokens are given out, less one
+);
+
+/// Rows that a record walks: those of the step, or the draft head's (one a sequence).
+ATLAS_PARAMS(RowSet,
+  RowInput* rows;
+  RowSpan* spans;      // one a sequence that has rows, in their order
+  uint32_t row_count;
+  uint32_t span_count;
+);
+
 /// Where everything lies on the device; a constant of the engine, in device memory. `step_*` arrays
-/// describe the running step. Kernels that walk rows read `row_count` (or `logit_count`) first.
+/// describe the running step. Kernels that walk rows read a count first.
 ATLAS_PARAMS(StepControl,
   ControlLimits limits;
   EntryLayout entry_layout;
@@ -195,26 +248,29 @@ ATLAS_PARAMS(StepControl,
   SlotState* slots;            // [max_slots]
   uint32_t* block_table;       // [max_slots, max_pages]
   uint32_t* counts;            // [max_slots, vocab]: times in the output * 2 + (1: in the prompt)
-  RowInput* rows;              // [max_rows]
   uint32_t* logit_rows;        // [max_logit_rows]: which row a logit row is
-  uint32_t* sampled;           // [max_sequences]
+  uint32_t* sampled;           // [max_logit_rows]: tokens given out, else kNoToken
+  uint32_t* next_ids;          // [max_rows]: the id after each row, for the draft head
+  uint32_t* draft_sources;     // [max_sequences]: the step's row that a draft row goes on from
   RowScore* scores;            // [max_logit_rows]
   uint64_t next_step;          // device-owned; the step that `control_fetch` takes next
-  uint32_t row_count;          // of the running step
-  uint32_t sequence_count;
+  uint32_t sequence_count;     // of the running step
   uint32_t logit_count;
   uint32_t error;              // StepErrorBits of the running step
+  uint32_t reserved;
+  RowSet step;                 // spans[s] is sequence s: [max_rows], [max_sequences]
+  RowSet draft;                // [max_sequences] of both
 );
 
 // clang-format on
 
 /// Digest of the whole control block: part of the digest of every parameter struct that points to
 /// it.
-inline constexpr uint64_t kControlDigest =
-    combined_digest({kControlLimitsDigest, kSamplingInputDigest, kSequenceInputDigest,
-                     kPageUpdateDigest, kLogitBiasDigest, kCountUpdateDigest, kStepEntryDigest,
-                     kEntryLayoutDigest, kSequenceResultDigest, kRowScoreDigest, kStepResultDigest,
-                     kResultLayoutDigest, kSlotStateDigest, kRowInputDigest, kStepControlDigest});
+inline constexpr uint64_t kControlDigest = combined_digest(
+    {kControlLimitsDigest, kSamplingInputDigest, kSequenceInputDigest, kPageUpdateDigest,
+     kLogitBiasDigest, kCountUpdateDigest, kStepEntryDigest, kEntryLayoutDigest,
+     kSequenceResultDigest, kRowScoreDigest, kStepResultDigest, kResultLayoutDigest,
+     kSlotStateDigest, kRowInputDigest, kRowSpanDigest, kRowSetDigest, kStepControlDigest});
 
 constexpr uint64_t align_up(uint64_t value, uint64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;

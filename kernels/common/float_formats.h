@@ -20,7 +20,7 @@ void pack_floats_of(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
 #define ATLAS_FLOAT_FORMAT(Format, name, NAME)                                            \
   Format {                                                                                \
 #name, ::atlas::kernels::kF32Contract, #name " rows16 v1", "", "linear_" #name,       \
-        "gather_" #name, nullptr, ATLAS_##NAME, 1,                                        \
+        "grouped_" #name, "gather_" #name, nullptr, ATLAS_##NAME, 1,                      \
         ::atlas::kernels::float_bytes(::atlas::kernels::FloatLayout::k##NAME),            \
         ::atlas::kernels::float_group_bytes_of < ::atlas::kernels::FloatLayout::k##NAME>, \
         ::atlas::kernels::pack_floats_of < ::atlas::kernels::FloatLayout::k##NAME>        \

@@ -46,6 +46,7 @@ ATLAS_CONTROL_PARAMS(GqaWriteParams,
   const float* k;  // [m, kv_heads, head_dim]
   const float* v;
   const StepControl* control;
+  const RowSet* rows;
   unsigned char* pages;  // the layer's part of page 0
   uint32_t* arrivals;    // [split_rows, kv_heads]
   uint64_t page_stride;  // bytes
@@ -72,6 +73,7 @@ ATLAS_CONTROL_PARAMS(GqaAttendParams,
   const float* q;  // [m, heads, head_dim]
   float* out;      // [m, heads, head_dim]
   const StepControl* control;
+  const RowSet* rows;
   const unsigned char* pages;
   uint32_t* arrivals;  // [split_rows, kv_heads]
   float* partials;     // [split_rows, heads, max_blocks, gqa_partial_floats]

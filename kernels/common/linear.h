@@ -1,5 +1,6 @@
 // Parameters of products with packed weights (quantization plugins). One struct for all formats of
-// one input encoding: y[m,n] = x[m,k] W[n,k]^T, optionally added to y.
+// one input encoding: y[m,n] = x[m,k] W[n,k]^T, optionally added to y, and the same with a weight
+// for each run of rows (experts).
 #pragma once
 
 #include "kernels/common/params.h"
@@ -23,6 +24,23 @@ ATLAS_PARAMS(LinearParams,
   uint32_t k;
   uint32_t epilogue;  // ATLAS_EPILOGUE_*
   uint32_t reserved;
+);
+
+/// Products of experts: row i of y is the product of row source(i) of x with the weight of the expert e
+/// that has offsets[e] <= i < offsets[e + 1].
+ATLAS_PARAMS(GroupedParams,
+  const void* x;       // rows of x_row_bytes
+  const void* weight;  // of expert 0
+  float* y;            // [offsets[experts], n]
+  const uint32_t* offsets;  // [experts + 1]
+  const uint32_t* source;   // [offsets[experts]], or null: row i of x
+  uint64_t x_row_bytes;
+  uint64_t y_stride;
+  uint64_t expert_bytes;  // from one expert's weight to the next
+  uint32_t n;
+  uint32_t k;
+  uint32_t experts;
+  uint32_t tasks;  // the grid
 );
 
 /// Rows of float32 into a product's input encoding. One task a row.

@@ -10,7 +10,8 @@
  * strings that a plugin returns live as long as the plugin; strings that it is given live for the
  * call.
  *
- * Versions: 1.0 first version.
+ * Versions: 1.0 first version. 1.1 products of experts (plan_grouped), attention over a set of
+ * rows, with state a slot and anchors, indexers and Gated DeltaNet.
  */
 #ifndef ATLAS_PLUGIN_H_
 #define ATLAS_PLUGIN_H_
@@ -23,7 +24,7 @@ extern "C" {
 #endif
 
 #define ATLAS_ABI_MAJOR 1
-#define ATLAS_ABI_MINOR 0
+#define ATLAS_ABI_MINOR 1
 
 /* ---- Codes and errors ---- */
 
@@ -264,6 +265,25 @@ typedef struct AtlasGatherProblem {
   uint64_t y_stride; /* elements */
 } AtlasGatherProblem;
 
+/* Products of experts: row i of y is x[source(i)] W_e^T for the expert e with
+ * offsets[e] <= i < offsets[e + 1]. Each row is computed by the contract of plan_linear. */
+typedef struct AtlasGroupedProblem {
+  uint32_t struct_size;
+  uint32_t max_rows; /* of y */
+  const char* platform;
+  const char* format;
+  uint64_t n, k;
+  uint32_t experts;
+  uint32_t reserved;
+  uint64_t expert_bytes;       /* resident bytes from one expert's weight to the next */
+  uint64_t x_stride, y_stride; /* elements; x_stride without an encoding */
+  AtlasBufferRef x;            /* rows in the input encoding of plan_linear, or float32 */
+  AtlasBufferRef y;            /* float32 */
+  AtlasBufferRef weight;       /* of expert 0 */
+  AtlasBufferRef offsets;      /* uint32[experts + 1] on the device; the last is the rows of y */
+  AtlasBufferRef source;       /* uint32[max_rows] on the device; absent: row i of x */
+} AtlasGroupedProblem;
+
 /* All calls are thread safe and remember nothing. */
 typedef struct AtlasQuantApi {
   uint32_t struct_size;
@@ -282,9 +302,44 @@ typedef struct AtlasQuantApi {
                            AtlasError* error);
   AtlasCode (*plan_gather)(const AtlasGatherProblem* problem, const AtlasRecordSink* sink,
                            AtlasError* error);
+  /* 1.1 */
+  AtlasCode (*plan_grouped)(const AtlasGroupedProblem* problem, const AtlasRecordSink* sink,
+                            AtlasError* error);
 } AtlasQuantApi;
 
 /* ---- Attention plugins ---- */
+
+/* Selects blocks of positions for sparse attention. Queries come normed and rotated; keys come raw,
+ * as a block's mean is normed and rotated (at its first position) once the block is complete. */
+typedef struct AtlasIndexer {
+  uint32_t struct_size;
+  uint32_t heads, head_dim; /* one key head */
+  uint32_t budget, ratio;   /* budget / ratio blocks of ratio positions are attended to */
+  uint32_t rotary_dim;      /* half-split pairs, as in kernel `rope` */
+  float epsilon;            /* of the keys' norm */
+  float magnitude;          /* of the rotation */
+  uint64_t q_stride, k_stride;
+  AtlasBufferRef q;                   /* float32 [m, heads, head_dim] */
+  AtlasBufferRef k;                   /* float32 [m, head_dim] */
+  AtlasBufferRef k_norm;              /* float32 [head_dim], the gain itself */
+  AtlasBufferRef inverse_frequencies; /* float32 [rotary_dim / 2] */
+} AtlasIndexer;
+
+/* Gated DeltaNet: what `qkv` becomes by convolution and recurrence. Per value head h (which has key
+ * head h * key_heads / value_heads), with q and k of unit length and q scaled by key_dim^-1/2:
+ * beta = sigmoid(b), g = -exp(a_log) * softplus(a + dt_bias). */
+typedef struct AtlasDelta {
+  uint32_t struct_size;
+  uint32_t key_heads, value_heads, key_dim, value_dim;
+  uint32_t conv_kernel;
+  uint64_t qkv_stride, b_stride, a_stride;
+  AtlasBufferRef qkv;     /* float32 [m, 2 * key_heads * key_dim + value_heads * value_dim], before
+                             the convolution: queries, keys, values */
+  AtlasBufferRef b, a;    /* float32 [m, value_heads] */
+  AtlasBufferRef conv;    /* float32 [channels, conv_kernel], the oldest tap first */
+  AtlasBufferRef a_log;   /* float32 [value_heads] */
+  AtlasBufferRef dt_bias; /* float32 [value_heads] */
+} AtlasDelta;
 
 /* One attention layer of a step. Rows belong to sequences as the control block says. */
 typedef struct AtlasAttentionProblem {
@@ -302,6 +357,12 @@ typedef struct AtlasAttentionProblem {
   AtlasBufferRef pages;   /* the layer's part of page 0 */
   uint64_t page_stride;   /* bytes from one page to the next */
   AtlasBufferRef workspace;
+  /* 1.1 */
+  AtlasBufferRef rows; /* atlas::kernels::RowSet in the control block: which rows these are */
+  AtlasBufferRef slots, anchors;       /* the layer's part of slot 0 and of anchor 0 */
+  uint64_t slot_stride, anchor_stride; /* bytes */
+  const AtlasIndexer* indexer;         /* NULL: dense */
+  const AtlasDelta* delta;             /* NULL: attention; else heads, q, k and v are absent */
 } AtlasAttentionProblem;
 
 typedef struct AtlasAttentionNeeds {
@@ -311,6 +372,12 @@ typedef struct AtlasAttentionNeeds {
   uint64_t workspace_bytes;
   char contract[48];
   char state_layout[48]; /* two generations share pages only if this text is equal */
+  /* 1.1 State beside the pages. A slot's is indexed by position (modulo some length above the rows
+   * of a verify step), so that rows which are not committed are overwritten. An anchor's is the
+   * state at a position that is a multiple of anchor_tokens, and is never written again. */
+  uint64_t bytes_per_slot, bytes_per_anchor; /* of one layer */
+  uint32_t anchor_tokens;                    /* 0: no anchors; all backends that have them agree */
+  uint32_t reserved;
 } AtlasAttentionNeeds;
 
 typedef struct AtlasAttentionApi {

@@ -1,18 +1,22 @@
 // The whole quantization API for plugins whose formats are one matrix a module, `<module>.weight`,
-// packed in groups of rows, with one kernel for its products and one for its rows.
+// packed in groups of rows, with one kernel for its products, one for products of experts and one
+// for its rows.
 //
 // A plugin brings a table of formats and the parameter structs (this folder knows no kernels):
 //   struct Traits {
-//     using Linear = LinearParams; using Encode = EncodeParams; using Gather = GatherParams;
-//     static constexpr uint64_t kLinearDigest, kEncodeDigest, kGatherDigest;
+//     using Linear = LinearParams; using Grouped = GroupedParams;
+//     using Encode = EncodeParams; using Gather = GatherParams;
+//     static constexpr uint64_t kLinearDigest, kGroupedDigest, kEncodeDigest, kGatherDigest;
 //     static constexpr uint32_t kRowGroup;                 // at most 64
 //     static constexpr const char* kPlatform;
 //     static std::span<const PackedFormat> formats();
 //     static uint32_t linear_tasks(uint32_t n);
+//     static uint32_t grouped_tasks(uint32_t n, uint32_t experts);  // that have rows
 //     static uint64_t encoded_row_bytes(uint64_t k);       // of every format's input encoding
 //   };
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +39,7 @@ struct PackedFormat {
   const char* layout;    // equal texts, equal bytes
   const char* encoding;  // of the products' input; "": float32 rows
   const char* linear;    // kernels
+  const char* grouped;
   const char* gather;
   const char* encode;  // null without an encoding
   AtlasDType dtype;
@@ -50,8 +55,8 @@ template <class Traits>
 class PackedLinear {
  public:
   static constexpr AtlasQuantApi api() {
-    return {sizeof(AtlasQuantApi), 0,           claim,       pack,
-            linear_needs,          plan_linear, plan_encode, plan_gather};
+    return {sizeof(AtlasQuantApi), 0,           claim,       pack,        linear_needs,
+            plan_linear,           plan_encode, plan_gather, plan_grouped};
   }
 
  private:
@@ -283,6 +288,67 @@ class PackedLinear {
     }
   }
 
+  // Resident bytes of one weight.
+  static uint64_t packed_bytes(const PackedFormat& format, uint64_t n, uint64_t k) {
+    uint64_t bytes = 0;
+    if (__builtin_mul_overflow(groups(n), format.group_bytes(k), &bytes)) {
+      refuse("a weight of " + std::to_string(n) + " x " + std::to_string(k) + " in format " +
+             format.name + " has more than 2^64 bytes");
+    }
+    return bytes;
+  }
+
+  static void check_experts(const AtlasGroupedProblem& problem, const PackedFormat& format) {
+    if (problem.experts == 0 || problem.experts > kMaxDimension) {
+      refuse("a product of experts has " + std::to_string(problem.experts) +
+             " experts; there must be 1 to 2^31 - 1");
+    }
+    const uint64_t least = packed_bytes(format, problem.n, problem.k);
+    uint64_t all = 0;
+    if (problem.expert_bytes < least ||
+        __builtin_mul_overflow(problem.expert_bytes, uint64_t{problem.experts}, &all)) {
+      refuse("expert_bytes is " + std::to_string(problem.expert_bytes) + ", one of the " +
+             std::to_string(problem.experts) + " experts has " + std::to_string(least) + " bytes");
+    }
+  }
+
+  static AtlasCode plan_grouped(const AtlasGroupedProblem* problem, const AtlasRecordSink* sink,
+                                AtlasError* error) {
+    return guarded(error, [&] {
+      check_size(problem, "AtlasGroupedProblem");
+      check_size(sink, "AtlasRecordSink");
+      check_platform(problem->platform);
+      const PackedFormat& format = find_format(problem->format);
+      check_problem("a product of experts", format, problem->n, problem->k, problem->max_rows);
+      check_experts(*problem, format);
+      check_stride("y_stride", problem->y_stride, problem->n);
+      if (format.encode == nullptr) check_stride("x_stride", problem->x_stride, problem->k);
+      check_present(problem->x, "x");
+      check_present(problem->y, "y");
+      check_present(problem->weight, "the weight");
+      check_present(problem->offsets, "offsets");
+      // Every row has one expert, so there are never more at work than rows.
+      const uint32_t busy = std::min(problem->max_rows, problem->experts);
+      Launch<typename Traits::Grouped> launch(format.grouped, Traits::kGroupedDigest);
+      launch.point(&launch.params.x, problem->x);
+      launch.point(&launch.params.weight, problem->weight);
+      launch.point(&launch.params.y, problem->y);
+      launch.point(&launch.params.offsets, problem->offsets);
+      launch.point(&launch.params.source, problem->source);
+      launch.params.x_row_bytes = format.encode != nullptr ? Traits::encoded_row_bytes(problem->k)
+                                                           : problem->x_stride * sizeof(float);
+      launch.params.y_stride = problem->y_stride;
+      launch.params.expert_bytes = problem->expert_bytes;
+      launch.params.n = static_cast<uint32_t>(problem->n);
+      launch.params.k = static_cast<uint32_t>(problem->k);
+      launch.params.experts = problem->experts;
+      launch.params.tasks = Traits::grouped_tasks(launch.params.n, busy);
+      launch.grid(launch.params.tasks);
+      launch.bytes_read(busy * packed_bytes(format, problem->n, problem->k));
+      return launch.emit(sink, error);
+    });
+  }
+
   static AtlasCode plan_encode(const AtlasEncodeProblem* problem, const AtlasRecordSink* sink,
                                AtlasError* error) {
     return guarded(error, [&] {
@@ -365,17 +431,17 @@ constexpr AtlasPlugin quant_plugin(const AtlasQuantApi* api) {
           nullptr};
 }
 
-/// Two kernels for each format, and those that every format shares.
-template <size_t kFormats, size_t kShared>
-consteval std::array<AtlasDescriptorKernel, 2 * kFormats + kShared> kernels_of(
-    const std::array<PackedFormat, kFormats>& formats, std::string_view platform,
-    uint64_t linear_digest, uint64_t gather_digest,
+/// Three kernels for each format, and those that every format shares.
+template <class Traits, size_t kFormats, size_t kShared>
+consteval std::array<AtlasDescriptorKernel, 3 * kFormats + kShared> kernels_of(
+    const std::array<PackedFormat, kFormats>& formats,
     const std::array<AtlasDescriptorKernel, kShared>& shared) {
-  std::array<AtlasDescriptorKernel, 2 * kFormats + kShared> all{};
+  std::array<AtlasDescriptorKernel, 3 * kFormats + kShared> all{};
   size_t at = 0;
   for (const PackedFormat& format : formats) {
-    all[at++] = required_kernel(platform, format.linear, linear_digest);
-    all[at++] = required_kernel(platform, format.gather, gather_digest);
+    all[at++] = required_kernel(Traits::kPlatform, format.linear, Traits::kLinearDigest);
+    all[at++] = required_kernel(Traits::kPlatform, format.grouped, Traits::kGroupedDigest);
+    all[at++] = required_kernel(Traits::kPlatform, format.gather, Traits::kGatherDigest);
   }
   for (const AtlasDescriptorKernel& kernel : shared) all[at++] = kernel;
   return all;

@@ -7,7 +7,7 @@ ATLAS_STUB_ENTRY {
   static AtlasQuantApi quant = stub::quant_table;
   static AtlasPlugin plugin = stub::plugin_table;
   plugin.quant = &quant;
-  enum { kFunctions, kSmallTable, kSmallPlugin, kKind, kVersion, kNoTable };
+  enum { kFunctions, kSmallTable, kSmallPlugin, kKind, kVersion, kNoTable, kNoGrouped };
   switch (STUB_FAULT) {
     case kFunctions:
       quant.pack = nullptr, quant.plan_gather = nullptr;
@@ -26,6 +26,9 @@ ATLAS_STUB_ENTRY {
       break;
     case kNoTable:
       plugin.quant = nullptr;
+      break;
+    case kNoGrouped:
+      quant.plan_grouped = nullptr;
       break;
   }
   return &plugin;

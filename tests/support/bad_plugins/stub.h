@@ -47,9 +47,14 @@ inline AtlasCode plan_encode(const AtlasEncodeProblem*, const AtlasRecordSink*, 
 inline AtlasCode plan_gather(const AtlasGatherProblem*, const AtlasRecordSink*, AtlasError* error) {
   return not_implemented(error);
 }
+inline AtlasCode plan_grouped(const AtlasGroupedProblem*, const AtlasRecordSink*,
+                              AtlasError* error) {
+  return not_implemented(error);
+}
 
 inline AtlasQuantApi quant_table = {sizeof(AtlasQuantApi), 0,           claim,       pack,
-                                    linear_needs,          plan_linear, plan_encode, plan_gather};
+                                    linear_needs,          plan_linear, plan_encode, plan_gather,
+                                    plan_grouped};
 
 inline void shutdown() { ++shutdowns; }
 

@@ -143,7 +143,7 @@ TEST_CASE("example: its descriptor, its pack and the audit agree") {
   const Example example;
   const auto report = audit("cpu", example.registry.descriptors(), {}, example.packs);
   CHECK_MESSAGE(report.ok(), report.to_status().message());
-  CHECK(report.kernels_checked == 2);
+  CHECK(report.kernels_checked == 3);
   CHECK(example.packs.files()[0].plugin == "int8g");
   // Beside it stand no kernels of the core.
   CHECK(audit("cpu", {}, core_needs(), example.packs).problems.size() ==
@@ -193,6 +193,71 @@ TEST_CASE("example: a product is right, the same for one row and for many, and a
   }
   CHECK(std::equal(one.begin(), one.begin() + kN, all.begin()));
   CHECK(one[kN + 3] == -1.0f);  // nor past the rows that count
+}
+
+TEST_CASE("example: products of experts have the bits of each row's product") {
+  const Example example;
+  Weight weight(example.quant());
+  // Two experts whose weights are one weight's row groups, in one order and in the other.
+  const size_t half = weight.resident.size() / 2;
+  std::vector<std::byte> experts = weight.resident;
+  experts.insert(experts.end(), weight.resident.begin() + static_cast<ptrdiff_t>(half),
+                 weight.resident.end());
+  experts.insert(experts.end(), weight.resident.begin(),
+                 weight.resident.begin() + static_cast<ptrdiff_t>(half));
+  std::vector<float> x(kM * kK);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 13) - 5.5f;
+  const auto dense = [&](std::byte* resident) {
+    AtlasLinearProblem problem{};
+    problem.struct_size = sizeof(problem);
+    problem.max_rows = kM;
+    problem.platform = "cpu";
+    problem.format = weight.claim.format;
+    problem.n = kN;
+    problem.k = kK;
+    problem.x_stride = kK;
+    problem.y_stride = kN;
+    problem.x = buffer(0);
+    problem.y = buffer(1);
+    problem.weight = buffer(2);
+    problem.row_count = buffer(3);
+    problem.workspace = buffer(ATLAS_NO_BUFFER);
+    Sink sink;
+    REQUIRE(abi::call("plan", example.quant().plan_linear, &problem, &sink.table).ok());
+    std::vector<float> y(kM * kN);
+    uint32_t rows = kM;
+    example.run(sink, {{0, x.data()}, {1, y.data()}, {2, resident}, {3, &rows}});
+    return y;
+  };
+  const std::vector<float> of[] = {dense(experts.data()), dense(experts.data() + 2 * half)};
+  AtlasGroupedProblem problem{};
+  problem.struct_size = sizeof(problem);
+  problem.max_rows = 4;
+  problem.platform = "cpu";
+  problem.format = weight.claim.format;
+  problem.n = kN;
+  problem.k = kK;
+  problem.experts = 2;
+  problem.expert_bytes = 2 * half;
+  problem.x_stride = kK;
+  problem.y_stride = kN;
+  problem.x = buffer(0);
+  problem.y = buffer(1);
+  problem.weight = buffer(2);
+  problem.offsets = buffer(3);
+  problem.source = buffer(4);
+  Sink sink;
+  REQUIRE(abi::call("plan", example.quant().plan_grouped, &problem, &sink.table).ok());
+  uint32_t offsets[] = {0, 1, 3};
+  uint32_t source[] = {4, 0, 2};
+  std::vector<float> y(4 * kN, -1.0f);
+  example.run(sink, {{0, x.data()}, {1, y.data()}, {2, experts.data()}, {3, offsets}, {4, source}});
+  for (uint64_t i = 0; i < kN; ++i) {
+    CHECK(y[i] == of[0][4 * kN + i]);
+    CHECK(y[kN + i] == of[1][i]);
+    CHECK(y[2 * kN + i] == of[1][2 * kN + i]);
+    CHECK(y[3 * kN + i] == -1.0f);
+  }
 }
 
 TEST_CASE("example: rows are gathered by id, exactly") {
