@@ -23,6 +23,44 @@ bool has_penalties(const SamplingInput& sampling) {
          sampling.frequency_penalty != 0.0f;
 }
 
+/// Rows that a sequence whose ids are fed back really has: its last token and its drafts, up to the
+/// next anchor position (a chunk's rows are accepted or rejected before the next chunk begins) and
+/// to the last position.
+uint32_t feed_back_rows(const StepControl& control, const SequenceInput& input,
+                        const SlotState& slot) {
+  const ControlLimits& limits = control.limits;
+  if (slot.length >= limits.max_positions) return 0;
+  uint32_t rows = std::min(input.row_count, slot.draft_count + 1);
+  rows = std::min(rows, limits.max_positions - slot.length);
+  if (limits.anchor_tokens != 0) {
+    rows = std::min(rows, limits.anchor_tokens - slot.length % limits.anchor_tokens);
+  }
+  return rows;
+}
+
+/// The sequence's rows and the state that they go on from; rows are not placed in the step yet.
+RowSpan span_of(const StepControl& control, const SequenceInput& input, const SlotState& slot) {
+  const bool reset = (input.flags & kSequenceReset) != 0;
+  const bool feed_back = (input.flags & kSequenceFeedBack) != 0;
+  RowSpan span{};
+  span.slot = input.slot;
+  span.index = reset ? input.reset_length : slot.length;
+  span.row_count = feed_back ? feed_back_rows(control, input, slot) : input.row_count;
+  span.logit_count = feed_back ? span.row_count : input.logit_count;
+  span.anchor = reset ? input.anchor : slot.anchor;
+  span.anchor_index = reset ? input.reset_length : slot.anchor_index;
+  span.next_anchor = kNoAnchor;
+  span.next_index = span.anchor_index;
+  const uint32_t chunk = control.limits.anchor_tokens;
+  if (chunk == 0 || span.row_count == 0) return span;
+  const uint32_t begun = (span.index + span.row_count - 1) / chunk * chunk;
+  if (begun > span.anchor_index) {
+    span.next_anchor = input.spare_anchor;
+    span.next_index = begun;
+  }
+  return span;
+}
+
 /// A ring entry, and the typed views of its arrays.
 class Entry {
  public:
@@ -102,27 +140,46 @@ class Entry {
     SlotState& slot = control_.slots[input.slot];
     if (slot.step == head_.step) return false;
     slot.step = head_.step;
+    return valid_rows(input, slot) && valid_state(input, slot) && valid_sampling(input);
+  }
+
+  bool valid_rows(const SequenceInput& input, const SlotState& slot) const {
+    if ((input.flags & kSequenceFeedBack) != 0) {
+      return (input.flags & kSequenceReset) == 0 && input.row_count >= 1 &&
+             input.row_count <= kMaxVerifyRows && input.logit_count == input.row_count;
+    }
     const bool reset = (input.flags & kSequenceReset) != 0;
-    if (!within(reset ? input.reset_length : slot.length, input.row_count,
-                control_.limits.max_positions)) {
+    const uint32_t* first = ids() + input.first_row;
+    const uint32_t vocab = control_.limits.vocab;
+    return within(reset ? input.reset_length : slot.length, input.row_count,
+                  control_.limits.max_positions) &&
+           (input.next_token < vocab || input.next_token == kNoToken) &&
+           std::all_of(first, first + input.row_count, [vocab](uint32_t id) { return id < vocab; });
+  }
+
+  bool valid_state(const SequenceInput& input, const SlotState& slot) const {
+    const ControlLimits& limits = control_.limits;
+    const auto known = [&limits](uint32_t anchor) {
+      return anchor == kNoAnchor || anchor < limits.anchors;
+    };
+    if (!known(input.anchor) || !known(input.spare_anchor)) return false;
+    if (limits.anchor_tokens == 0) return true;
+    const bool reset = (input.flags & kSequenceReset) != 0;
+    if (reset && (input.reset_length % limits.anchor_tokens != 0 ||
+                  (input.reset_length == 0) != (input.anchor == kNoAnchor))) {
       return false;
     }
-    if ((input.flags & kSequenceFeedBack) != 0) {
-      if (input.row_count != 1) return false;
-    } else {
-      const uint32_t* first = ids() + input.first_row;
-      const uint32_t vocab = control_.limits.vocab;
-      if (!std::all_of(first, first + input.row_count,
-                       [vocab](uint32_t id) { return id < vocab; })) {
-        return false;
-      }
-    }
-    if ((input.flags & kSequenceSample) != 0) {
-      if (input.logit_count == 0) return false;
-      if (has_penalties(sampling) && (input.flags & kSequenceCount) == 0) return false;
-      if (!is_finite_number(sampling.temperature)) return false;
-    }
-    return true;
+    const RowSpan span = span_of(control_, input, slot);
+    if (span.next_index == span.anchor_index) return true;
+    return input.spare_anchor != kNoAnchor && input.spare_anchor != span.anchor;
+  }
+
+  bool valid_sampling(const SequenceInput& input) const {
+    if ((input.flags & kSequenceSample) == 0) return true;
+    const SamplingInput& sampling = input.sampling;
+    return input.logit_count != 0 &&
+           (!has_penalties(sampling) || (input.flags & kSequenceCount) != 0) &&
+           is_finite_number(sampling.temperature);
   }
 
   const StepControl& control_;
@@ -147,6 +204,10 @@ void prepare_slot(StepControl& control, const Entry& entry, const SequenceInput&
     slot.last_token = kNoToken;
     slot.generated = 0;
     slot.error = 0;
+    slot.anchor = input.anchor;
+    slot.anchor_index = input.reset_length;
+    slot.draft_count = 0;
+    std::copy_n(input.history, kHistoryIds, slot.history);
     if (count) std::fill_n(counts, control.limits.vocab, 0u);
   }
   if (!count) return;
@@ -160,28 +221,50 @@ void prepare_slot(StepControl& control, const Entry& entry, const SequenceInput&
   }
 }
 
+/// The id of row i of a sequence whose ids are fed back; an error if nothing was sampled before.
+uint32_t fed_back_id(const StepControl& control, SlotState& slot, uint32_t i) {
+  const uint32_t id = i == 0 ? slot.last_token : slot.drafts[i - 1];
+  if (id < control.limits.vocab) return id;
+  slot.error |= kErrorNoToken;
+  return 0;
+}
+
 void expand_rows(StepControl& control, const Entry& entry, uint32_t s) {
   const SequenceInput& input = entry.sequences()[s];
   SlotState& slot = control.slots[input.slot];
-  for (uint32_t i = 0; i < input.row_count; ++i) {
-    RowInput& row = control.rows[input.first_row + i];
+  RowSpan span = span_of(control, input, slot);
+  span.sequence = s;
+  span.first_row = control.step.row_count;
+  span.logit_first = control.logit_count;
+  for (uint32_t i = 0; i < span.row_count; ++i) {
+    RowInput& row = control.step.rows[span.first_row + i];
     row.sequence = s;
     row.slot = input.slot;
-    row.index = slot.length + i;
+    row.index = span.index + i;
     for (int32_t& position : row.position) position = static_cast<int32_t>(row.index);
-    if ((input.flags & kSequenceFeedBack) == 0) {
-      row.token = entry.ids()[input.first_row + i];
-    } else if (slot.last_token < control.limits.vocab) {
-      row.token = slot.last_token;
-    } else {
-      row.token = 0;
-      slot.error |= kErrorNoToken;
-    }
+    row.token = (input.flags & kSequenceFeedBack) != 0 ? fed_back_id(control, slot, i)
+                                                       : entry.ids()[input.first_row + i];
   }
-  for (uint32_t i = 0; i < input.logit_count; ++i) {
-    control.logit_rows[input.logit_first + i] =
-        input.first_row + input.row_count - input.logit_count + i;
+  for (uint32_t i = 0; i < span.logit_count; ++i) {
+    control.logit_rows[span.logit_first + i] =
+        span.first_row + span.row_count - span.logit_count + i;
+    control.sampled[span.logit_first + i] = kNoToken;
   }
+  control.step.spans[s] = span;
+  control.step.span_count = s + 1;
+  control.step.row_count += span.row_count;
+  control.logit_count += span.logit_count;
+}
+
+/// Puts the ids of `count` rows before the slot's next position.
+void remember_ids(const StepControl& control, const RowSpan& span, uint32_t count,
+                  SlotState& slot) {
+  uint32_t history[kHistoryIds];
+  for (uint32_t i = 0; i < kHistoryIds; ++i) {
+    history[i] = i < count ? control.step.rows[span.first_row + count - 1 - i].token
+                           : slot.history[i - count];
+  }
+  std::copy_n(history, kHistoryIds, slot.history);
 }
 
 }  // namespace
@@ -189,7 +272,9 @@ void expand_rows(StepControl& control, const Entry& entry, uint32_t s) {
 ATLAS_CPU_KERNEL(control_fetch, ControlFetchParams) {
   if (begin != 0 || end == 0) return;
   StepControl& control = *params.control;
-  control.row_count = control.sequence_count = control.logit_count = 0;
+  control.sequence_count = control.logit_count = 0;
+  control.step.row_count = control.step.span_count = 0;
+  control.draft.row_count = control.draft.span_count = 0;
   control.error = 0;
   const uint64_t place = (control.next_step - 1) % control.limits.ring_entries;
   const unsigned char* from = control.ring + place * control.entry_layout.bytes;
@@ -218,9 +303,7 @@ ATLAS_CPU_KERNEL(control_fetch, ControlFetchParams) {
     prepare_slot(control, entry, entry.sequences()[s]);
     expand_rows(control, entry, s);
   }
-  control.row_count = head.row_count;
   control.sequence_count = head.sequence_count;
-  control.logit_count = head.logit_count;
 }
 
 ATLAS_CPU_KERNEL(control_commit, ControlCommitParams) {
@@ -234,24 +317,38 @@ ATLAS_CPU_KERNEL(control_commit, ControlCommitParams) {
   auto* scores = reinterpret_cast<RowScore*>(to + control.result_layout.scores);
   for (uint32_t s = 0; s < control.sequence_count; ++s) {
     const SequenceInput& input = entry.sequences()[s];
+    const RowSpan& span = control.step.spans[s];
     SlotState& slot = control.slots[input.slot];
-    uint32_t token = kNoToken;
-    slot.length += input.row_count;
-    if ((input.flags & kSequenceSample) != 0) {
-      if (slot.error == 0) token = control.sampled[s];
-      slot.last_token = token;
-      if (token != kNoToken) {
-        ++slot.generated;
-        if ((input.flags & kSequenceCount) != 0) {
-          control.counts[uint64_t{input.slot} * control.limits.vocab + token] += 2;
-        }
-      }
+    const bool feed_back = (input.flags & kSequenceFeedBack) != 0;
+    const uint32_t counted =
+        feed_back ? std::min(span.accepted + 1, span.row_count) : span.row_count;
+    slot.length += counted;
+    remember_ids(control, span, counted, slot);
+    if (span.next_anchor != kNoAnchor) {
+      slot.anchor = span.next_anchor;
+      slot.anchor_index = span.next_index;
     }
+    SequenceResult result{};
+    result.slot = input.slot;
+    result.length = slot.length;
+    result.row_count = span.row_count;
+    result.logit_first = span.logit_first;
+    result.anchor = slot.anchor;
+    result.anchor_index = slot.anchor_index;
+    if ((input.flags & kSequenceSample) != 0 && span.row_count != 0) {
+      const uint32_t first = feed_back ? span.logit_first : span.logit_first + span.logit_count - 1;
+      const uint32_t count = slot.error == 0 ? (feed_back ? counted : 1) : 0;
+      std::copy_n(control.sampled + first, count, result.tokens);
+      result.token_count = count;
+      slot.last_token = count != 0 ? result.tokens[count - 1] : kNoToken;
+      slot.generated += count;
+    }
+    if (slot.error != 0) slot.draft_count = 0;
     control.error |= slot.error;
-    results[s] = {input.slot, token, slot.length, slot.error};
+    result.error = slot.error;
+    results[s] = result;
     if (input.score != 0) {
-      std::copy_n(control.scores + input.logit_first, input.logit_count,
-                  scores + input.logit_first);
+      std::copy_n(control.scores + span.logit_first, span.logit_count, scores + span.logit_first);
     }
   }
   auto& head = *reinterpret_cast<StepResult*>(to);

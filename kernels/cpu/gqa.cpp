@@ -15,7 +15,6 @@
 #include <hwy/foreach_target.h>
 
 #include <algorithm>
-#include <atomic>
 
 #include "kernels/cpu/gqa_tile-inl.h"
 
@@ -24,17 +23,7 @@ namespace atlas::kernels::cpu::HWY_NAMESPACE {
 namespace {
 
 void Attend(const GqaAttendParams& p, const GqaItem& item, std::byte* scratch) {
-  TileWalk walk(p, item, scratch);
-  walk.run();
-  if (item.parts > 1) {
-    // Release: this part's partials before its arrival; acquire: all parts' partials after the
-    // last.
-    std::atomic_ref<uint32_t> arrivals(
-        p.arrivals[uint64_t{item.first_row} * p.kv_heads + item.kv_head]);
-    if (arrivals.fetch_add(1, std::memory_order_acq_rel) + 1 != item.parts) return;
-    walk.join_partials();
-  }
-  walk.write_out();
+  AttendItem(p, item, PageViews{GqaPages(p, item)}, scratch);
 }
 
 }  // namespace
@@ -51,30 +40,22 @@ constexpr uint32_t kSplitParts = 32;
 
 HWY_EXPORT(Attend);
 
-/// Number of the task that is `place`-th when `tasks` (a power of two) are taken in bit-reversed
-/// order.
-uint32_t reversed(uint32_t place, uint32_t tasks) {
-  uint32_t result = 0;
-  for (uint32_t bit = 1; bit < tasks; bit *= 2, place /= 2) result = result * 2 + place % 2;
-  return result;
-}
-
 /// Deals out the step's items in a fixed order, and calls `what` for those of tasks [begin, end).
 template <typename What>
 void for_each_item(const GqaAttendParams& p, uint32_t begin, uint32_t end, const What& what) {
   const StepControl& control = *p.control;
-  const auto* sequences = entry_array<SequenceInput>(control.entry, control.entry_layout.sequences);
   const uint32_t tile_rows = gqa_tile_rows(p.heads / p.kv_heads);
   const uint32_t positions = control.limits.max_pages * kGqaPageTokens;
   uint32_t place = 0;
-  for (uint32_t s = 0; s < control.sequence_count; ++s) {
-    const uint32_t end_row = sequences[s].first_row + sequences[s].row_count;
-    for (uint32_t row = sequences[s].first_row; row < end_row; row += tile_rows) {
+  for (uint32_t s = 0; s < p.rows->span_count; ++s) {
+    const RowSpan& span = p.rows->spans[s];
+    const uint32_t end_row = span.first_row + span.row_count;
+    for (uint32_t row = span.first_row; row < end_row; row += tile_rows) {
       GqaItem item{};
-      item.slot = sequences[s].slot;
+      item.slot = span.slot;
       item.first_row = row;
       item.rows = std::min(tile_rows, end_row - row);
-      item.first_index = control.rows[row].index;
+      item.first_index = span.index + (row - span.first_row);
       // control_fetch let no such row pass.
       if (uint64_t{item.first_index} + item.rows > positions) continue;
       const uint32_t blocks = (item.first_index + item.rows - 1) / kGqaBlockTokens + 1;
@@ -99,7 +80,7 @@ void for_each_item(const GqaAttendParams& p, uint32_t begin, uint32_t end, const
 /// Writes keys and values of `rows` rows from `row` on, which follow one another in page `page`.
 void write_rows(const GqaWriteParams& p, uint64_t row, uint32_t rows, uint64_t page) {
   const size_t value_stride = gqa_value_stride(p.head_dim);
-  const uint32_t place = p.control->rows[row].index % kGqaPageTokens;
+  const uint32_t place = p.rows->rows[row].index % kGqaPageTokens;
   auto* to = reinterpret_cast<float*>(p.pages + page * p.page_stride);
   for (uint32_t h = 0; h < p.kv_heads; ++h, to += gqa_head_floats(p.head_dim)) {
     const float* k = p.k + row * p.k_stride + uint64_t{h} * p.head_dim;
@@ -120,13 +101,13 @@ void write_rows(const GqaWriteParams& p, uint64_t row, uint32_t rows, uint64_t p
 
 ATLAS_CPU_KERNEL(gqa_write, GqaWriteParams) {
   const StepControl& control = *params.control;
-  const auto last =
-      static_cast<uint32_t>(std::min<uint64_t>(control.row_count, uint64_t{end} * kGqaWriteRows));
+  const auto last = static_cast<uint32_t>(
+      std::min<uint64_t>(params.rows->row_count, uint64_t{end} * kGqaWriteRows));
   for (uint32_t row = begin * kGqaWriteRows; row < last;) {
     // Rows that follow one another in one page are written together, dimension by dimension.
-    const RowInput& first = control.rows[row];
+    const RowInput& first = params.rows->rows[row];
     uint32_t rows = 1;
-    while (row + rows < last && control.rows[row + rows].sequence == first.sequence &&
+    while (row + rows < last && params.rows->rows[row + rows].sequence == first.sequence &&
            (first.index + rows) % kGqaPageTokens != 0) {
       ++rows;
     }

@@ -8,6 +8,7 @@
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 
 #include "kernels/cpu/gqa_item.h"
@@ -17,17 +18,46 @@
 HWY_BEFORE_NAMESPACE();
 namespace atlas::kernels::cpu::HWY_NAMESPACE {
 
+/// A page's keys [head_dim, kGqaPageTokens] and values [kGqaPageTokens, value_stride].
+struct PageView {
+  const float *keys, *values;
+  size_t head_dim, value_stride;
+
+  /// Dot products of `rows` queries with the first `groups` groups of 16 positions.
+  HWY_INLINE void score(size_t rows, const float* const* q, size_t groups, float* to,
+                        size_t to_stride) const {
+    Product(rows, q, keys, kGqaPageTokens, head_dim, to, to_stride, groups, false);
+  }
+  /// `rows` sums of the values of positions [first, first + count), by weights.
+  HWY_INLINE void sum(size_t rows, const float* const* weights, size_t first, size_t count,
+                      float* to, bool accumulate) const {
+    Product(rows, weights, values + first * value_stride, value_stride, count, to, value_stride,
+            value_stride / 16, accumulate);
+  }
+};
+
+/// The pages of one kv head of a slot, as TileWalk takes them.
+struct PageViews {
+  GqaPages pages;
+
+  HWY_INLINE PageView page(uint32_t number) const {
+    return {pages.keys(number), pages.values(number), pages.head_dim,
+            gqa_value_stride(pages.head_dim)};
+  }
+};
+
 /// The attention of one item; query row v is row v / group of the tile, query head v % group.
+/// `Pages` gives the views of pages.
+template <typename Pages>
 class TileWalk {
  public:
-  TileWalk(const GqaAttendParams& p, const GqaItem& item, std::byte* scratch)
+  TileWalk(const GqaAttendParams& p, const GqaItem& item, const Pages& pages, std::byte* scratch)
       : p_(p),
         item_(item),
         group_(p.heads / p.kv_heads),
         count_(item.rows * group_),
         value_stride_(gqa_value_stride(p.head_dim)),
-        pages_{p.pages, p.control->block_table + uint64_t{item.slot} * p.control->limits.max_pages,
-               p.page_stride, item.kv_head * gqa_head_floats(p.head_dim) * sizeof(float)} {
+        pages_(pages) {
     const size_t padded = (gqa_tile_rows(group_) * group_ + 15) / 16 * 16;
     auto* floats = reinterpret_cast<float*>(scratch);
     const auto take = [&floats](size_t count) {
@@ -120,7 +150,7 @@ class TileWalk {
   void score(uint32_t block, size_t first) {
     for (uint32_t page = 0; page < kGqaBlockPages; ++page) {
       if (page_tokens(count_ - 1, block, page) == 0) break;
-      const float* keys = pages_.keys(block * kGqaBlockPages + page);
+      const auto view = pages_.page(block * kGqaBlockPages + page);
       in_runs(first, [&](size_t v, size_t rows) HWY_ATTR {
         const size_t groups = (page_tokens(v + rows - 1, block, page) + 15) / 16;
         if (groups == 0) return;
@@ -128,9 +158,8 @@ class TileWalk {
         for (size_t r = 0; r < rows; ++r) {
           q[r] = p_.q + (item_.first_row + (v + r) / group_) * p_.q_stride + head_offset(v + r);
         }
-        Product(rows, q, keys, kGqaPageTokens, p_.head_dim,
-                scores_ + v * kGqaBlockTokens + page * kGqaPageTokens, kGqaBlockTokens, groups,
-                false);
+        view.score(rows, q, groups, scores_ + v * kGqaBlockTokens + page * kGqaPageTokens,
+                   kGqaBlockTokens);
       });
     }
   }
@@ -167,11 +196,9 @@ class TileWalk {
 
   /// block_sum = weights times values, positions ascending.
   void sum_values(uint32_t block, size_t first) {
-    const size_t groups = value_stride_ / 16;
     for (uint32_t page = 0; page < kGqaBlockPages; ++page) {
       if (page_tokens(count_ - 1, block, page) == 0) break;
-      const float* values =
-          pages_.keys(block * kGqaBlockPages + page) + size_t{p_.head_dim} * kGqaPageTokens;
+      const auto view = pages_.page(block * kGqaBlockPages + page);
       const bool accumulate = page != 0;
       in_runs(first, [&](size_t v, size_t rows) HWY_ATTR {
         const float* w[kProductRows];
@@ -183,14 +210,13 @@ class TileWalk {
         // not see, not even times 0: it may be anything. Rows that see more go on alone.
         const size_t shared = page_tokens(v, block, page);
         if (shared != 0 || !accumulate) {
-          Product(rows, w, values, value_stride_, shared, sum, value_stride_, groups, accumulate);
+          view.sum(rows, w, 0, shared, sum, accumulate);
         }
         for (size_t r = 0; r < rows; ++r) {
           const size_t seen = page_tokens(v + r, block, page);
           if (seen == shared) continue;
           const float* rest = w[r] + shared;
-          Product(1, &rest, values + shared * value_stride_, value_stride_, seen - shared,
-                  sum + r * value_stride_, value_stride_, groups, true);
+          view.sum(1, &rest, shared, seen - shared, sum + r * value_stride_, true);
         }
       });
     }
@@ -253,10 +279,27 @@ class TileWalk {
   const GqaAttendParams& p_;
   const GqaItem& item_;
   const size_t group_, count_, value_stride_;
-  const GqaPages pages_;
+  const Pages& pages_;
   float *scores_, *block_sum_, *sum_;
   float *block_max_, *block_weight_, *max_, *weight_, *old_factor_, *new_factor_;
 };
+
+/// Computes an item's share of its tile; whoever is last writes the tile's outputs.
+template <typename Pages>
+void AttendItem(const GqaAttendParams& p, const GqaItem& item, const Pages& pages,
+                std::byte* scratch) {
+  TileWalk<Pages> walk(p, item, pages, scratch);
+  walk.run();
+  if (item.parts > 1) {
+    // Release: this part's partials before its arrival; acquire: all parts' partials after the
+    // last.
+    std::atomic_ref<uint32_t> arrivals(
+        p.arrivals[uint64_t{item.first_row} * p.kv_heads + item.kv_head]);
+    if (arrivals.fetch_add(1, std::memory_order_acq_rel) + 1 != item.parts) return;
+    walk.join_partials();
+  }
+  walk.write_out();
+}
 
 }  // namespace atlas::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -88,10 +88,14 @@ HWY_NOINLINE VF add_one_row(const PackedWeights<kLayout>& weights, uint32_t begi
 /// One copy for all formats.
 template <uint32_t kRows>
 HWY_NOINLINE void add_decoded(const DecodedSegment& segment, uint32_t begin, uint32_t end,
-                              const uint8_t* x, size_t x_stride, VF* totals) {
+                              const uint8_t* const* x, VF* totals) {
+  const uint8_t* rows[kRows];
   VF sums[kRows];
-  unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA { sums[r] = totals[r]; });
-  add_segment<DecodedSegment, kRows>(segment, begin, end, x, x_stride, sums);
+  unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA {
+    rows[r] = x[r];
+    sums[r] = totals[r];
+  });
+  add_segment<DecodedSegment, kRows>(segment, begin, end, rows, sums);
   unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA { totals[r] = sums[r]; });
 }
 
@@ -102,28 +106,23 @@ class DecodedProduct {
   /// Rows that share a decoded segment, in tiles of kTileRows.
   static constexpr uint32_t kManyRows = 4 * kTileRows;
 
-  DecodedProduct(const LinearParams& params, const uint8_t* group, uint32_t lane)
-      : weights_(group, lane),
-        x_(static_cast<const uint8_t*>(params.x)),
-        x_stride_(params.x_row_bytes),
-        k_(params.k) {}
+  DecodedProduct(const uint8_t* group, uint32_t lane, uint32_t k) : weights_(group, lane), k_(k) {}
 
   static constexpr uint64_t group_bytes(uint64_t k) { return kLayout.group_bytes(k); }
 
   template <uint32_t kRows>
-  HWY_INLINE void tile(uint32_t row, VF (&sums)[kRows]) const {
+  HWY_INLINE void tile(const uint8_t* const (&x)[kRows], VF (&sums)[kRows]) const {
     unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA { sums[r] = hn::Zero(F32()); });
-    const uint8_t* x = x_ + row * x_stride_;
     for (uint32_t begin = 0; begin < k_; begin += kF32Segment) {
       const uint32_t end = begin + std::min(k_ - begin, kF32Segment);
       if constexpr (kRows == 1) {
-        sums[0] = add_one_row(weights_, begin, end, x, sums[0]);
+        sums[0] = add_one_row(weights_, begin, end, x[0], sums[0]);
       } else {
         HWY_ALIGN DecodedSegment segment;
         decode_segment(weights_, begin, end, segment);
         constexpr uint32_t kTile = kRows < kTileRows ? kRows : kTileRows;
         for (uint32_t r = 0; r < kRows; r += kTile) {
-          add_decoded<kTile>(segment, begin, end, x + r * x_stride_, x_stride_, sums + r);
+          add_decoded<kTile>(segment, begin, end, x + r, sums + r);
         }
       }
     }
@@ -131,8 +130,6 @@ class DecodedProduct {
 
  private:
   PackedWeights<kLayout> weights_;
-  const uint8_t* x_;
-  size_t x_stride_;
   uint32_t k_;
 };
 

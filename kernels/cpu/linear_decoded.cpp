@@ -1,5 +1,5 @@
 // Products of block formats in the contract "f32": float32 rows, decoded weights.
-#include "kernels/cpu/kernel.h"
+#include "kernels/cpu/product_kernels.h"
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,37 +12,14 @@ HWY_BEFORE_NAMESPACE();
 ATLAS_VNNI_BEGIN
 namespace atlas::kernels::cpu::HWY_NAMESPACE {
 
-void linear_q4_0_f32(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<DecodedProduct<kPackedQ4_0>>(params, begin, end);
-}
-
-void linear_q4_1_f32(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<DecodedProduct<kPackedQ4_1>>(params, begin, end);
-}
-
-void linear_q5_0_f32(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<DecodedProduct<kPackedQ5_0>>(params, begin, end);
-}
-
-void linear_q5_1_f32(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<DecodedProduct<kPackedQ5_1>>(params, begin, end);
-}
-
-void linear_q8_0_f32(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<DecodedProduct<kPackedQ8_0>>(params, begin, end);
-}
-
-void linear_q4_k_f32(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<DecodedProduct<kPackedQ4_K>>(params, begin, end);
-}
-
-void linear_q5_k_f32(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<DecodedProduct<kPackedQ5_K>>(params, begin, end);
-}
-
-void linear_q6_k_f32(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<DecodedProduct<kPackedQ6_K>>(params, begin, end);
-}
+ATLAS_CPU_PRODUCT(linear_q4_0_f32, grouped_q4_0_f32, DecodedProduct<kPackedQ4_0>)
+ATLAS_CPU_PRODUCT(linear_q4_1_f32, grouped_q4_1_f32, DecodedProduct<kPackedQ4_1>)
+ATLAS_CPU_PRODUCT(linear_q5_0_f32, grouped_q5_0_f32, DecodedProduct<kPackedQ5_0>)
+ATLAS_CPU_PRODUCT(linear_q5_1_f32, grouped_q5_1_f32, DecodedProduct<kPackedQ5_1>)
+ATLAS_CPU_PRODUCT(linear_q8_0_f32, grouped_q8_0_f32, DecodedProduct<kPackedQ8_0>)
+ATLAS_CPU_PRODUCT(linear_q4_k_f32, grouped_q4_k_f32, DecodedProduct<kPackedQ4_K>)
+ATLAS_CPU_PRODUCT(linear_q5_k_f32, grouped_q5_k_f32, DecodedProduct<kPackedQ5_K>)
+ATLAS_CPU_PRODUCT(linear_q6_k_f32, grouped_q6_k_f32, DecodedProduct<kPackedQ6_K>)
 
 }  // namespace atlas::kernels::cpu::HWY_NAMESPACE
 ATLAS_VNNI_END
@@ -50,46 +27,14 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace atlas::kernels::cpu {
-HWY_EXPORT(linear_q4_0_f32);
-HWY_EXPORT(linear_q4_1_f32);
-HWY_EXPORT(linear_q5_0_f32);
-HWY_EXPORT(linear_q5_1_f32);
-HWY_EXPORT(linear_q8_0_f32);
-HWY_EXPORT(linear_q4_k_f32);
-HWY_EXPORT(linear_q5_k_f32);
-HWY_EXPORT(linear_q6_k_f32);
-
-ATLAS_CPU_KERNEL(linear_q4_0_f32, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q4_0_f32)(params, begin, end);
-}
-
-ATLAS_CPU_KERNEL(linear_q4_1_f32, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q4_1_f32)(params, begin, end);
-}
-
-ATLAS_CPU_KERNEL(linear_q5_0_f32, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q5_0_f32)(params, begin, end);
-}
-
-ATLAS_CPU_KERNEL(linear_q5_1_f32, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q5_1_f32)(params, begin, end);
-}
-
-ATLAS_CPU_KERNEL(linear_q8_0_f32, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q8_0_f32)(params, begin, end);
-}
-
-ATLAS_CPU_KERNEL(linear_q4_k_f32, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q4_k_f32)(params, begin, end);
-}
-
-ATLAS_CPU_KERNEL(linear_q5_k_f32, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q5_k_f32)(params, begin, end);
-}
-
-ATLAS_CPU_KERNEL(linear_q6_k_f32, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q6_k_f32)(params, begin, end);
-}
+ATLAS_CPU_PRODUCT_KERNELS(linear_q4_0_f32, grouped_q4_0_f32)
+ATLAS_CPU_PRODUCT_KERNELS(linear_q4_1_f32, grouped_q4_1_f32)
+ATLAS_CPU_PRODUCT_KERNELS(linear_q5_0_f32, grouped_q5_0_f32)
+ATLAS_CPU_PRODUCT_KERNELS(linear_q5_1_f32, grouped_q5_1_f32)
+ATLAS_CPU_PRODUCT_KERNELS(linear_q8_0_f32, grouped_q8_0_f32)
+ATLAS_CPU_PRODUCT_KERNELS(linear_q4_k_f32, grouped_q4_k_f32)
+ATLAS_CPU_PRODUCT_KERNELS(linear_q5_k_f32, grouped_q5_k_f32)
+ATLAS_CPU_PRODUCT_KERNELS(linear_q6_k_f32, grouped_q6_k_f32)
 
 }  // namespace atlas::kernels::cpu
 #endif

@@ -58,11 +58,11 @@ class FloatWeights {
 };
 
 template <uint32_t kRows, uint32_t kCount, class Block>
-HWY_INLINE void add_elements(const Block& block, const uint8_t* x, size_t x_stride,
+HWY_INLINE void add_elements(const Block& block, const uint8_t* const (&x)[kRows], size_t at,
                              VF (&parts)[2 * kRows]) {
   unrolled<kCount>([&](auto element) ATLAS_INLINE_LAMBDA {
     unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA {
-      const VF value = broadcast_float(x + r * x_stride + sizeof(float) * element);
+      const VF value = broadcast_float(x[r] + at + sizeof(float) * element);
       constexpr uint32_t kPart = element * kRows + r;
       parts[kPart] = fma(block.w[element], value, parts[kPart]);
     });
@@ -71,16 +71,17 @@ HWY_INLINE void add_elements(const Block& block, const uint8_t* x, size_t x_stri
 
 /// Adds elements [begin, end) of k, one segment of the contract, to the totals of kRows rows.
 template <class Weights, uint32_t kRows>
-HWY_INLINE void add_segment(const Weights& weights, uint32_t begin, uint32_t end, const uint8_t* x,
-                            size_t x_stride, VF (&sums)[kRows]) {
+HWY_INLINE void add_segment(const Weights& weights, uint32_t begin, uint32_t end,
+                            const uint8_t* const (&x)[kRows], VF (&sums)[kRows]) {
   VF parts[2 * kRows];
   unrolled<2 * kRows>([&](auto i) ATLAS_INLINE_LAMBDA { parts[i] = hn::Zero(F32()); });
-  x += size_t{begin} * sizeof(float);
   uint32_t k = begin;
-  for (; k + 2 <= end; k += 2, x += 2 * sizeof(float)) {
-    add_elements<kRows, 2>(weights.load(k, true), x, x_stride, parts);
+  for (; k + 2 <= end; k += 2) {
+    add_elements<kRows, 2>(weights.load(k, true), x, size_t{k} * sizeof(float), parts);
   }
-  if (k < end) add_elements<kRows, 1>(weights.load(k, false), x, x_stride, parts);
+  if (k < end) {
+    add_elements<kRows, 1>(weights.load(k, false), x, size_t{k} * sizeof(float), parts);
+  }
   unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA {
     sums[r] = hn::Add(sums[r], hn::Add(parts[r], parts[kRows + r]));
   });
@@ -90,28 +91,21 @@ HWY_INLINE void add_segment(const Weights& weights, uint32_t begin, uint32_t end
 template <class Weights>
 class FloatProduct {
  public:
-  FloatProduct(const LinearParams& params, const uint8_t* group, uint32_t lane)
-      : weights_(group, lane),
-        x_(static_cast<const uint8_t*>(params.x)),
-        x_stride_(params.x_row_bytes),
-        k_(params.k) {}
+  FloatProduct(const uint8_t* group, uint32_t lane, uint32_t k) : weights_(group, lane), k_(k) {}
 
   static constexpr uint64_t group_bytes(uint64_t k) { return Weights::group_bytes(k); }
 
   template <uint32_t kRows>
-  HWY_INLINE void tile(uint32_t row, VF (&sums)[kRows]) const {
-    const uint8_t* x = x_ + row * x_stride_;
+  HWY_INLINE void tile(const uint8_t* const (&x)[kRows], VF (&sums)[kRows]) const {
     unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA { sums[r] = hn::Zero(F32()); });
     for (uint32_t begin = 0; begin < k_; begin += kF32Segment) {
       const uint32_t end = begin + std::min(k_ - begin, kF32Segment);
-      add_segment<Weights, kRows>(weights_, begin, end, x, x_stride_, sums);
+      add_segment<Weights, kRows>(weights_, begin, end, x, sums);
     }
   }
 
  private:
   Weights weights_;
-  const uint8_t* x_;
-  size_t x_stride_;
   uint32_t k_;
 };
 

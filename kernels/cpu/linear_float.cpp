@@ -1,5 +1,5 @@
 // Products of weights that are floating-point numbers.
-#include "kernels/cpu/kernel.h"
+#include "kernels/cpu/product_kernels.h"
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,17 +12,9 @@ HWY_BEFORE_NAMESPACE();
 ATLAS_VNNI_BEGIN
 namespace atlas::kernels::cpu::HWY_NAMESPACE {
 
-void linear_f32(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<FloatProduct<FloatWeights<FloatLayout::kF32>>>(params, begin, end);
-}
-
-void linear_f16(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<FloatProduct<FloatWeights<FloatLayout::kF16>>>(params, begin, end);
-}
-
-void linear_bf16(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<FloatProduct<FloatWeights<FloatLayout::kBF16>>>(params, begin, end);
-}
+ATLAS_CPU_PRODUCT(linear_f32, grouped_f32, FloatProduct<FloatWeights<FloatLayout::kF32>>)
+ATLAS_CPU_PRODUCT(linear_f16, grouped_f16, FloatProduct<FloatWeights<FloatLayout::kF16>>)
+ATLAS_CPU_PRODUCT(linear_bf16, grouped_bf16, FloatProduct<FloatWeights<FloatLayout::kBF16>>)
 
 }  // namespace atlas::kernels::cpu::HWY_NAMESPACE
 ATLAS_VNNI_END
@@ -30,17 +22,9 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace atlas::kernels::cpu {
-HWY_EXPORT(linear_f32);
-HWY_EXPORT(linear_f16);
-HWY_EXPORT(linear_bf16);
-
-ATLAS_CPU_KERNEL(linear_f32, LinearParams) { HWY_DYNAMIC_DISPATCH(linear_f32)(params, begin, end); }
-
-ATLAS_CPU_KERNEL(linear_f16, LinearParams) { HWY_DYNAMIC_DISPATCH(linear_f16)(params, begin, end); }
-
-ATLAS_CPU_KERNEL(linear_bf16, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_bf16)(params, begin, end);
-}
+ATLAS_CPU_PRODUCT_KERNELS(linear_f32, grouped_f32)
+ATLAS_CPU_PRODUCT_KERNELS(linear_f16, grouped_f16)
+ATLAS_CPU_PRODUCT_KERNELS(linear_bf16, grouped_bf16)
 
 }  // namespace atlas::kernels::cpu
 #endif

@@ -28,8 +28,8 @@ namespace atlas::kernels::cpu::HWY_NAMESPACE {
 /// The exact sums of code * x over kCount words of four elements from word kFirst, for kRows rows.
 /// One or two rows are summed in two parts, since a chain of dependent products would be too long.
 template <class Weights, uint32_t kRows, uint32_t kFirst, uint32_t kCount>
-HWY_INLINE void dot_words(const typename Weights::Block& block, const uint8_t* x, size_t x_stride,
-                          VI (&dots)[kRows]) {
+HWY_INLINE void dot_words(const typename Weights::Block& block, const uint8_t* const (&x)[kRows],
+                          size_t at, VI (&dots)[kRows]) {
   constexpr uint32_t kParts = kRows <= 2 ? 2 : 1;
   VI parts[kParts * kRows];
   unrolled<kParts * kRows>([&](auto i) ATLAS_INLINE_LAMBDA { parts[i] = hn::Zero(I32()); });
@@ -39,7 +39,7 @@ HWY_INLINE void dot_words(const typename Weights::Block& block, const uint8_t* x
       const VU w = Weights::template pair<byte>(bytes);
       constexpr uint32_t kPart = kParts == 2 ? byte * kRows : 0;
       unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA {
-        const uint8_t* codes = x + r * x_stride + offsetof(I16B32Block, code);
+        const uint8_t* codes = x[r] + at + offsetof(I16B32Block, code);
         const VI pair = broadcast_word(codes + 8 * (kFirst + word) + 4 * byte);
         parts[kPart + r] = dot_halves(parts[kPart + r], w, pair);
       });
@@ -50,7 +50,7 @@ HWY_INLINE void dot_words(const typename Weights::Block& block, const uint8_t* x
     if constexpr (Weights::kZero != 0) {  // less the codes' zero, times the sum of the row's codes
       constexpr int kLog2 = hwy::CeilLog2(uint32_t{Weights::kZero});
       static_assert(1 << kLog2 == Weights::kZero);
-      const uint8_t* sums = x + r * x_stride + offsetof(I16B32Block, half_sums);
+      const uint8_t* sums = x[r] + at + offsetof(I16B32Block, half_sums);
       VI sum = broadcast_word(sums + kFirst);
       if constexpr (kCount == kWords) sum = hn::Add(sum, broadcast_word(sums + 4));
       dots[r] = hn::Sub(dots[r], hn::ShiftLeft<kLog2>(sum));
@@ -60,31 +60,31 @@ HWY_INLINE void dot_words(const typename Weights::Block& block, const uint8_t* x
 
 /// sums[r] = fma(scale * x_scale[r], dots[r], sums[r]).
 template <uint32_t kRows>
-HWY_INLINE void add_scaled(VF scale, const VI (&dots)[kRows], const uint8_t* x, size_t x_stride,
-                           VF (&sums)[kRows]) {
+HWY_INLINE void add_scaled(VF scale, const VI (&dots)[kRows], const uint8_t* const (&x)[kRows],
+                           size_t at, VF (&sums)[kRows]) {
   unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA {
-    const VF x_scale = broadcast_float(x + r * x_stride + offsetof(I16B32Block, scale));
+    const VF x_scale = broadcast_float(x[r] + at + offsetof(I16B32Block, scale));
     sums[r] = fma(hn::Mul(scale, x_scale), hn::ConvertTo(F32(), dots[r]), sums[r]);
   });
 }
 
 /// Adds one block to the accumulators of kRows rows, as the contract orders it.
 template <class Weights, uint32_t kRows>
-HWY_INLINE void add_block(const typename Weights::Block& block, const uint8_t* x, size_t x_stride,
-                          VF (&sums)[kRows]) {
+HWY_INLINE void add_block(const typename Weights::Block& block, const uint8_t* const (&x)[kRows],
+                          size_t at, VF (&sums)[kRows]) {
   VI dots[kRows];
   if constexpr (Weights::kHalves) {
-    dot_words<Weights, kRows, 0, kWords / 2>(block, x, x_stride, dots);
-    add_scaled(block.scale, dots, x, x_stride, sums);
-    dot_words<Weights, kRows, kWords / 2, kWords / 2>(block, x, x_stride, dots);
-    add_scaled(block.second, dots, x, x_stride, sums);
+    dot_words<Weights, kRows, 0, kWords / 2>(block, x, at, dots);
+    add_scaled(block.scale, dots, x, at, sums);
+    dot_words<Weights, kRows, kWords / 2, kWords / 2>(block, x, at, dots);
+    add_scaled(block.second, dots, x, at, sums);
   } else {
-    dot_words<Weights, kRows, 0, kWords>(block, x, x_stride, dots);
-    add_scaled(block.scale, dots, x, x_stride, sums);
+    dot_words<Weights, kRows, 0, kWords>(block, x, at, dots);
+    add_scaled(block.scale, dots, x, at, sums);
   }
   if constexpr (Weights::kMin) {
     unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA {
-      const VF x_sum = broadcast_float(x + r * x_stride + offsetof(I16B32Block, sum));
+      const VF x_sum = broadcast_float(x[r] + at + offsetof(I16B32Block, sum));
       sums[r] = fma(block.second, x_sum, sums[r]);
     });
   }
@@ -94,31 +94,26 @@ HWY_INLINE void add_block(const typename Weights::Block& block, const uint8_t* x
 template <PackedLayout kLayout>
 class BlockProduct {
  public:
-  BlockProduct(const LinearParams& params, const uint8_t* group, uint32_t lane)
-      : weights_(group, lane),
-        x_(static_cast<const uint8_t*>(params.x)),
-        x_stride_(params.x_row_bytes),
-        units_(params.k / kLayout.block()) {}
+  BlockProduct(const uint8_t* group, uint32_t lane, uint32_t k)
+      : weights_(group, lane), units_(k / kLayout.block()) {}
 
   static constexpr uint64_t group_bytes(uint64_t k) { return kLayout.group_bytes(k); }
 
   template <uint32_t kRows>
-  HWY_INLINE void tile(uint32_t row, VF (&sums)[kRows]) const {
+  HWY_INLINE void tile(const uint8_t* const (&x)[kRows], VF (&sums)[kRows]) const {
     using Weights = PackedWeights<kLayout>;
     unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA { sums[r] = hn::Zero(F32()); });
-    const uint8_t* x = x_ + row * x_stride_;
+    size_t at = 0;  // of the block in each row of x
     for (uint32_t u = 0; u < units_; ++u) {
       const typename Weights::Unit unit = weights_.load_unit(u);
-      for (uint32_t b = 0; b < kLayout.subs(); ++b, x += sizeof(I16B32Block)) {
-        add_block<Weights, kRows>(weights_.load(unit, b), x, x_stride_, sums);
+      for (uint32_t b = 0; b < kLayout.subs(); ++b, at += sizeof(I16B32Block)) {
+        add_block<Weights, kRows>(weights_.load(unit, b), x, at, sums);
       }
     }
   }
 
  private:
   PackedWeights<kLayout> weights_;
-  const uint8_t* x_;
-  size_t x_stride_;
   uint32_t units_;
 };
 

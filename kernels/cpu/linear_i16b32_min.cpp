@@ -1,5 +1,5 @@
 // Products of the block formats whose blocks have a scale and a minimum: Q4_1, Q5_1, Q4_K, Q5_K.
-#include "kernels/cpu/kernel.h"
+#include "kernels/cpu/product_kernels.h"
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,21 +12,10 @@ HWY_BEFORE_NAMESPACE();
 ATLAS_VNNI_BEGIN
 namespace atlas::kernels::cpu::HWY_NAMESPACE {
 
-void linear_q4_1(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<BlockProduct<kPackedQ4_1>>(params, begin, end);
-}
-
-void linear_q5_1(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<BlockProduct<kPackedQ5_1>>(params, begin, end);
-}
-
-void linear_q4_k(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<BlockProduct<kPackedQ4_K>>(params, begin, end);
-}
-
-void linear_q5_k(const LinearParams& params, uint32_t begin, uint32_t end) {
-  linear<BlockProduct<kPackedQ5_K>>(params, begin, end);
-}
+ATLAS_CPU_PRODUCT(linear_q4_1, grouped_q4_1, BlockProduct<kPackedQ4_1>)
+ATLAS_CPU_PRODUCT(linear_q5_1, grouped_q5_1, BlockProduct<kPackedQ5_1>)
+ATLAS_CPU_PRODUCT(linear_q4_k, grouped_q4_k, BlockProduct<kPackedQ4_K>)
+ATLAS_CPU_PRODUCT(linear_q5_k, grouped_q5_k, BlockProduct<kPackedQ5_K>)
 
 }  // namespace atlas::kernels::cpu::HWY_NAMESPACE
 ATLAS_VNNI_END
@@ -34,26 +23,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace atlas::kernels::cpu {
-HWY_EXPORT(linear_q4_1);
-HWY_EXPORT(linear_q5_1);
-HWY_EXPORT(linear_q4_k);
-HWY_EXPORT(linear_q5_k);
-
-ATLAS_CPU_KERNEL(linear_q4_1, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q4_1)(params, begin, end);
-}
-
-ATLAS_CPU_KERNEL(linear_q5_1, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q5_1)(params, begin, end);
-}
-
-ATLAS_CPU_KERNEL(linear_q4_k, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q4_k)(params, begin, end);
-}
-
-ATLAS_CPU_KERNEL(linear_q5_k, LinearParams) {
-  HWY_DYNAMIC_DISPATCH(linear_q5_k)(params, begin, end);
-}
+ATLAS_CPU_PRODUCT_KERNELS(linear_q4_1, grouped_q4_1)
+ATLAS_CPU_PRODUCT_KERNELS(linear_q5_1, grouped_q5_1)
+ATLAS_CPU_PRODUCT_KERNELS(linear_q4_k, grouped_q4_k)
+ATLAS_CPU_PRODUCT_KERNELS(linear_q5_k, grouped_q5_k)
 
 }  // namespace atlas::kernels::cpu
 #endif

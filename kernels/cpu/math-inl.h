@@ -111,6 +111,20 @@ HWY_INLINE F16 Exp16(const F16& x, std::index_sequence<I...>) {
 }
 HWY_INLINE F16 Exp16(const F16& x) { return Exp16(x, kAll); }
 
+/// 1 + e^-x: what the logistic functions divide by.
+HWY_INLINE F16 LogisticDivisor16(const F16& x) {
+  return Add(Set16(1.0f), Exp16(Mul(x, Set16(-1.0f))));
+}
+HWY_INLINE F16 Sigmoid16(const F16& x) { return Div(Set16(1.0f), LogisticDivisor16(x)); }
+HWY_INLINE F16 Silu16(const F16& x) { return Div(x, LogisticDivisor16(x)); }
+
+/// The same bits as one of Sigmoid16's lanes.
+HWY_INLINE float SigmoidOf(float x) {
+  float lanes[16];
+  Store16(Sigmoid16(Set16(x)), lanes);
+  return lanes[0];
+}
+
 }  // namespace atlas::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -1,4 +1,4 @@
-// rms_norm: each row by its root mean square.
+// rms_norm: each row, or each group of a row, by its root mean square.
 #include "kernels/common/core.h"
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/targets.h"
@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace atlas::kernels::cpu::HWY_NAMESPACE {
 namespace {
 
-void NormRow(const float* x, const float* weight, float* y, size_t n, float epsilon) {
+void NormGroup(const float* x, const float* weight, float* y, size_t n, float epsilon) {
   F16 squares = Set16(0.0f);
   size_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -38,7 +38,10 @@ void NormRow(const float* x, const float* weight, float* y, size_t n, float epsi
 
 void NormRows(const RmsNormParams& p, uint32_t begin, uint32_t end) {
   for (uint64_t row = begin; row < std::min(end, *p.row_count); ++row) {
-    NormRow(p.x + row * p.x_stride, p.weight, p.y + row * p.y_stride, p.n, p.epsilon);
+    for (uint64_t g = 0; g < p.groups; ++g) {
+      NormGroup(p.x + row * p.x_stride + g * p.x_group_stride, p.weight + g * p.weight_group_stride,
+                p.y + row * p.y_stride + g * p.y_group_stride, p.n, p.epsilon);
+    }
   }
 }
 

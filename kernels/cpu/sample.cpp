@@ -190,29 +190,88 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace atlas::kernels::cpu {
 
+namespace {
+
 HWY_EXPORT(DrawToken);
+
+bool has_penalties(const SamplingInput& sampling) {
+  return sampling.repetition_penalty != 1.0f || sampling.presence_penalty != 0.0f ||
+         sampling.frequency_penalty != 0.0f;
+}
+
+/// A draw for a sequence of the entry; logits and position are the caller's.
+SampleDraw draw_for(const StepControl& control, uint32_t sequence, float* scratch) {
+  const auto* sequences = entry_array<SequenceInput>(control.entry, control.entry_layout.sequences);
+  const auto* biases = entry_array<LogitBias>(control.entry, control.entry_layout.biases);
+  const SequenceInput& input = sequences[sequence];
+  SampleDraw draw{input.sampling};
+  draw.vocab = control.limits.vocab;
+  draw.biases = biases + input.sampling.bias_first;
+  draw.counts = has_penalties(input.sampling)
+                    ? control.counts + uint64_t{input.slot} * control.limits.vocab
+                    : nullptr;
+  draw.scratch = scratch;
+  return draw;
+}
+
+/// Draws for one sequence from its logit row `first` on, as long as drafts are accepted.
+void sample_span(StepControl& control, const float* logits, RowSpan& span, uint32_t first,
+                 SampleDraw& draw, bool count) {
+  const uint64_t vocab = control.limits.vocab;
+  const RowInput* rows = control.step.rows + span.first_row;
+  for (uint32_t i = first; i < span.logit_count; ++i) {
+    const uint32_t row = span.row_count - span.logit_count + i;
+    draw.logits = logits + (span.logit_first + i) * vocab;
+    draw.position = rows[row].index;
+    const uint32_t token = HWY_DYNAMIC_DISPATCH(DrawToken)(draw);
+    if (token == kNoToken) {
+      control.slots[span.slot].error |= kErrorNotFinite;
+      return;
+    }
+    control.sampled[span.logit_first + i] = token;
+    if (count) control.counts[span.slot * vocab + token] += 2;
+    span.accepted = i - first;
+    if (row + 1 == span.row_count || rows[row + 1].token != token) return;
+  }
+}
+
+}  // namespace
 
 ATLAS_CPU_KERNEL(sample, SampleParams) {
   StepControl& control = *params.control;
   const auto* sequences = entry_array<SequenceInput>(control.entry, control.entry_layout.sequences);
-  const auto* biases = entry_array<LogitBias>(control.entry, control.entry_layout.biases);
-  const uint64_t vocab = control.limits.vocab;
   for (uint64_t s = begin; s < std::min(end, control.sequence_count); ++s) {
     const SequenceInput& input = sequences[s];
-    control.sampled[s] = kNoToken;
-    if ((input.flags & kSequenceSample) == 0) continue;
-    const SamplingInput& sampling = input.sampling;
-    const bool penalties = sampling.repetition_penalty != 1.0f ||
-                           sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f;
-    SampleDraw draw{sampling};
-    draw.logits = params.logits + (input.logit_first + input.logit_count - 1) * vocab;
-    draw.vocab = control.limits.vocab;
-    draw.biases = biases + sampling.bias_first;
-    draw.counts = penalties ? control.counts + input.slot * vocab : nullptr;
-    draw.position = control.rows[input.first_row + input.row_count - 1].index;
-    draw.scratch = params.scratch + s * vocab;
-    control.sampled[s] = HWY_DYNAMIC_DISPATCH(DrawToken)(draw);
-    if (control.sampled[s] == kNoToken) control.slots[input.slot].error |= kErrorNotFinite;
+    RowSpan& span = control.step.spans[s];
+    if ((input.flags & kSequenceSample) == 0 || span.logit_count == 0) continue;
+    // A slot with an error gives no token until its reset.
+    if (control.slots[span.slot].error != 0) continue;
+    const bool feed_back = (input.flags & kSequenceFeedBack) != 0;
+    SampleDraw draw =
+        draw_for(control, static_cast<uint32_t>(s), params.scratch + s * control.limits.vocab);
+    sample_span(control, params.logits, span, feed_back ? 0 : span.logit_count - 1, draw,
+                (input.flags & kSequenceCount) != 0);
+  }
+}
+
+ATLAS_CPU_KERNEL(draft_sample, DraftSampleParams) {
+  StepControl& control = *params.control;
+  const uint64_t vocab = control.limits.vocab;
+  for (uint64_t r = begin; r < std::min(end, control.draft.row_count); ++r) {
+    RowInput& row = control.draft.rows[r];
+    RowSpan& span = control.draft.spans[r];
+    SlotState& slot = control.slots[row.slot];
+    SampleDraw draw = draw_for(control, row.sequence, params.scratch + r * vocab);
+    draw.logits = params.logits + r * vocab;
+    draw.position = row.index + 1;
+    const uint32_t token = HWY_DYNAMIC_DISPATCH(DrawToken)(draw);
+    if (token != kNoToken && slot.draft_count == params.number) {
+      slot.drafts[slot.draft_count++] = token;
+    }
+    row.token = token == kNoToken ? 0 : token;
+    ++row.index;
+    for (int32_t& position : row.position) ++position;
+    ++span.index;
   }
 }
 

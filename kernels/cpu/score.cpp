@@ -127,15 +127,12 @@ ATLAS_CPU_KERNEL(score, ScoreParams) {
   const auto* targets = entry_array<uint32_t>(control.entry, control.entry_layout.targets);
   const uint64_t vocab = control.limits.vocab;
   for (uint64_t j = begin; j < std::min(end, control.logit_count); ++j) {
-    const uint32_t s = control.rows[control.logit_rows[j]].sequence;
+    const uint32_t s = control.step.rows[control.logit_rows[j]].sequence;
     const SequenceInput& input = sequences[s];
     if (input.score == 0) continue;
     RowScore& score = control.scores[j];
-    score.target = targets[j];
-    const bool last = j + 1 == input.logit_first + input.logit_count;
-    if (score.target == kNoToken && last && (input.flags & kSequenceSample) != 0) {
-      score.target = control.sampled[s];
-    }
+    score.target = targets[input.logit_first + (j - control.step.spans[s].logit_first)];
+    if (score.target == kNoToken) score.target = control.sampled[j];
     if (!HWY_DYNAMIC_DISPATCH(ScoreRow)(params.logits + j * vocab, vocab, input.score_top,
                                         &score)) {
       // Rows of one sequence may be scored by several threads.

@@ -122,6 +122,18 @@ HWY_INLINE void StorePart16(const F16& v, float* to, size_t count) {
   for (size_t i = 0; i < count; ++i) to[i] = lanes[i];
 }
 
+/// Elements [i, i + 16) of an array of n; lanes past its end are `fill`, and are not stored.
+HWY_INLINE F16 LoadUpTo(const float* from, size_t i, size_t n, float fill = 0.0f) {
+  return n - i >= 16 ? Load16(from + i) : LoadPart16(from + i, n - i, fill);
+}
+HWY_INLINE void StoreUpTo(const F16& v, float* to, size_t i, size_t n) {
+  if (n - i >= 16) {
+    Store16(v, to + i);
+  } else {
+    StorePart16(v, to + i, n - i);
+  }
+}
+
 /// Sum of the lanes, pairwise: 8 apart, then 4, 2, 1.
 HWY_INLINE float SumPairwise(const F16& v) {
   float x[16];

@@ -1,53 +1,17 @@
 // The core's row kernels against float64 at odd sizes, on every instruction set; and that a row's
 // bits depend on nothing but the row.
-#include <doctest/doctest.h>
-
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <vector>
 
 #include "kernels/common/core_kernels.h"
+#include "tests/conformance/core_suite.h"
 #include "tests/support/control_block.h"
-#include "tests/support/cpu_targets.h"
-#include "tests/support/numbers.h"
 
 namespace atlas::test {
 namespace {
 
 using namespace atlas::kernels;
-
-constexpr uint32_t kRows = 7;
-
-/// Widths around whole groups of 16 and of 64.
-const std::vector<uint32_t> kWidths = {1, 2, 15, 16, 17, 31, 48, 63, 64, 100, 576, 1537};
-
-/// Runs a kernel for rows [first, first + count) of y.
-using Run = std::function<void(const CpuPack&, float* y, uint32_t first, uint32_t count, Split)>;
-
-/// Runs it as a whole, shared by threads, and row by row, on every instruction set: all bits must
-/// be equal. Returns the best instruction set's y, which begins as `initial`.
-std::vector<float> same_on_all(const std::vector<float>& initial, const Run& run) {
-  const CpuPack pack;
-  std::vector<float> best;
-  for (const CpuTarget& target : cpu_targets()) {
-    CAPTURE(target.name);
-    const ForcedTarget forced(target);
-    std::vector<float> whole = initial, shared = initial, single = initial;
-    run(pack, whole.data(), 0, kRows, {});
-    run(pack, shared.data(), 0, kRows, {3, 2});
-    CHECK(same_bits(whole, shared));
-    for (uint32_t r = kRows; r-- > 0;) run(pack, single.data(), r, 1, {});
-    CHECK(same_bits(whole, single));
-    if (best.empty()) best = whole;
-    // The portable code has no fused multiply-add: it may round once more.
-    if (target.name != "SCALAR") CHECK(same_bits(whole, best));
-    if (target.name == "SCALAR") {
-      CHECK(largest_difference(whole, std::vector<double>(best.begin(), best.end())) < 1e-5);
-    }
-  }
-  return best;
-}
 
 /// A step of one sequence of kRows rows that begins at `position`.
 ControlBlock rows_at(uint32_t position) {
@@ -92,6 +56,7 @@ TEST_SUITE("conformance") {
             params.row_count = &rows;
             params.x_stride = x_stride;
             params.y_stride = y_stride;
+            params.groups = 1;
             params.n = n;
             params.epsilon = 1e-5f;
             pack.run("rms_norm", params, rows + 2, split);
@@ -179,32 +144,6 @@ TEST_SUITE("conformance") {
     }
   }
 
-  TEST_CASE("core: select_logit_rows takes the rows that have logits") {
-    const CpuPack pack;
-    ControlBlock block(small_limits());
-    Share first, second;
-    first.flags = second.flags = kSequenceReset;
-    first.ids = {1, 2, 3, 4};
-    first.logit_count = 2;
-    second.slot = 1;
-    second.ids = {5, 6};
-    second.logit_count = 1;
-    block.submit(1, {first, second});
-    block.fetch(pack);
-    constexpr uint32_t kWidth = 37;
-    const std::vector<float> x = normal_values(6 * 40, 5);
-    std::vector<float> y(4 * 38, 9.0f);
-    pack.run("select_logit_rows",
-             SelectLogitRowsParams{x.data(), y.data(), &block.control(), 40, 38, kWidth, 0}, 32,
-             {2, 1});
-    const uint32_t rows[] = {2, 3, 5};
-    for (uint32_t j = 0; j < 4; ++j) {
-      for (uint32_t i = 0; i < 38; ++i) {
-        CHECK(y[j * 38 + i] == (j < 3 && i < kWidth ? x[rows[j] * 40 + i] : 9.0f));
-      }
-    }
-  }
-
   TEST_CASE("core: rope turns pairs by float32 angles, at small and at large positions") {
     struct Shape {
       uint32_t heads, head_dim, rotary_dim;
@@ -231,7 +170,7 @@ TEST_SUITE("conformance") {
                 RopeParams params{};
                 params.x = to;
                 params.inverse_frequency = frequency.data();
-                params.control = &block.control();
+                params.rows = &block.control().step;
                 params.x_stride = stride;
                 params.heads = shape.heads;
                 params.head_dim = shape.head_dim;
@@ -276,7 +215,7 @@ TEST_SUITE("conformance") {
       const ForcedTarget forced(target);
       double worst = 0;
       for (const uint32_t position : {1u, 1000u, 262'144u, 16'777'216u}) {
-        block.control().rows[0].position[0] = static_cast<int32_t>(position);
+        block.control().step.rows[0].position[0] = static_cast<int32_t>(position);
         for (uint32_t i = 0; i < kPairs; ++i) {
           frequency[i] = 1.0f - static_cast<float>(i) * 0.00389f;
           x[i] = 1.0f;
@@ -285,7 +224,7 @@ TEST_SUITE("conformance") {
         RopeParams params{};
         params.x = x.data();
         params.inverse_frequency = frequency.data();
-        params.control = &block.control();
+        params.rows = &block.control().step;
         params.x_stride = x.size();
         params.heads = 1;
         params.head_dim = params.rotary_dim = 2 * kPairs;

@@ -50,8 +50,16 @@ struct Share {
   std::vector<uint32_t> targets;  // of the logit rows; missing ones are kNoToken
   std::vector<kernels::LogitBias> biases;
   std::vector<kernels::CountUpdate> counts;
+  uint32_t next_token = kernels::kNoToken;
+  uint32_t anchor = kernels::kNoAnchor, spare_anchor = kernels::kNoAnchor;
+  std::vector<uint32_t> history;  // nearest first
   kernels::SamplingInput sampling = neutral_sampling();
 };
+
+/// The one token of a step without drafts, or kNoToken.
+inline uint32_t sampled_token(const kernels::SequenceResult& result) {
+  return result.token_count == 0 ? kernels::kNoToken : result.tokens[0];
+}
 
 class ControlBlock {
  public:
@@ -66,7 +74,12 @@ class ControlBlock {
         counts_(size_t{limits.max_slots} * limits.vocab),
         rows_(limits.max_rows),
         logit_rows_(limits.max_logit_rows),
-        sampled_(limits.max_sequences),
+        sampled_(limits.max_logit_rows),
+        next_ids_(limits.max_rows),
+        draft_sources_(limits.max_sequences),
+        draft_rows_(limits.max_sequences),
+        spans_(limits.max_sequences),
+        draft_spans_(limits.max_sequences),
         scores_(limits.max_logit_rows) {
     control_.limits = limits;
     control_.entry_layout = entry_layout_;
@@ -77,7 +90,12 @@ class ControlBlock {
     control_.slots = slots_.data();
     control_.block_table = block_table_.data();
     control_.counts = counts_.data();
-    control_.rows = rows_.data();
+    control_.step.rows = rows_.data();
+    control_.step.spans = spans_.data();
+    control_.draft.rows = draft_rows_.data();
+    control_.draft.spans = draft_spans_.data();
+    control_.next_ids = next_ids_.data();
+    control_.draft_sources = draft_sources_.data();
     control_.logit_rows = logit_rows_.data();
     control_.sampled = sampled_.data();
     control_.scores = scores_.data();
@@ -120,6 +138,11 @@ class ControlBlock {
       input.score_top = share.score_top;
       input.count_first = head.count_update_count;
       input.count_count = static_cast<uint32_t>(share.counts.size());
+      input.next_token = share.next_token;
+      input.anchor = share.anchor;
+      input.spare_anchor = share.spare_anchor;
+      std::fill_n(input.history, kernels::kHistoryIds, kernels::kNoToken);
+      std::copy(share.history.begin(), share.history.end(), input.history);
       input.sampling = share.sampling;
       input.sampling.bias_first = head.bias_count;
       input.sampling.bias_count = static_cast<uint32_t>(share.biases.size());
@@ -174,7 +197,9 @@ class ControlBlock {
   std::vector<kernels::SlotState> slots_;
   std::vector<uint32_t> block_table_, counts_;
   std::vector<kernels::RowInput> rows_;
-  std::vector<uint32_t> logit_rows_, sampled_;
+  std::vector<uint32_t> logit_rows_, sampled_, next_ids_, draft_sources_;
+  std::vector<kernels::RowInput> draft_rows_;
+  std::vector<kernels::RowSpan> spans_, draft_spans_;
   std::vector<kernels::RowScore> scores_;
   kernels::StepControl control_{};
 };

@@ -12,16 +12,25 @@ namespace {
 
 using namespace atlas::kernels;
 
-/// Commits with the ids that a `sample` would have left.
+/// Commits with what a `sample` would have left that drew these ids, one a sequence.
 void commit_with(ControlBlock& block, const CpuPack& pack, const std::vector<uint32_t>& sampled) {
-  std::copy(sampled.begin(), sampled.end(), block.control().sampled);
+  StepControl& control = block.control();
+  const auto* inputs = entry_array<SequenceInput>(control.entry, control.entry_layout.sequences);
+  for (size_t s = 0; s < sampled.size(); ++s) {
+    const RowSpan& span = control.step.spans[s];
+    if (sampled[s] == kNoToken || span.logit_count == 0) continue;
+    control.sampled[span.logit_first + span.logit_count - 1] = sampled[s];
+    if ((inputs[s].flags & kSequenceCount) != 0) {
+      control.counts[span.slot * control.limits.vocab + sampled[s]] += 2;
+    }
+  }
   block.commit(pack);
 }
 
 std::vector<uint32_t> tokens_of_rows(ControlBlock& block) {
   std::vector<uint32_t> tokens;
-  for (uint32_t r = 0; r < block.control().row_count; ++r) {
-    tokens.push_back(block.control().rows[r].token);
+  for (uint32_t r = 0; r < block.control().step.row_count; ++r) {
+    tokens.push_back(block.control().step.rows[r].token);
   }
   return tokens;
 }
@@ -47,21 +56,21 @@ TEST_SUITE("kernels/cpu") {
     block.submit(1, {first}, {{4, 0, 7, 0}, {4, 1, 9, 0}});
     block.fetch(pack);
     CHECK(control.error == 0);
-    CHECK(control.row_count == 3);
+    CHECK(control.step.row_count == 3);
     CHECK(control.sequence_count == 1);
     CHECK(control.logit_count == 0);
     CHECK(control.block_table[4 * block.limits().max_pages] == 7);
     CHECK(control.block_table[4 * block.limits().max_pages + 1] == 9);
     for (uint32_t r = 0; r < 3; ++r) {
-      CHECK(control.rows[r].sequence == 0);
-      CHECK(control.rows[r].slot == 4);
-      CHECK(control.rows[r].token == 10 + r);
-      CHECK(control.rows[r].index == r);
-      CHECK(control.rows[r].position[2] == static_cast<int32_t>(r));
+      CHECK(control.step.rows[r].sequence == 0);
+      CHECK(control.step.rows[r].slot == 4);
+      CHECK(control.step.rows[r].token == 10 + r);
+      CHECK(control.step.rows[r].index == r);
+      CHECK(control.step.rows[r].position[2] == static_cast<int32_t>(r));
     }
     block.commit(pack);
     CHECK(block.result(1).step == 1);
-    CHECK(block.sequence_result(1, 0).token == kNoToken);
+    CHECK(sampled_token(block.sequence_result(1, 0)) == kNoToken);
     CHECK(block.sequence_result(1, 0).length == 3);
 
     // The rest of that prompt, sampled, beside another sequence that only gets logits.
@@ -79,17 +88,17 @@ TEST_SUITE("kernels/cpu") {
     block.submit(2, {rest, other});
     block.fetch(pack);
     CHECK(tokens_of_rows(block) == std::vector<uint32_t>{13, 14, 20, 21, 22, 23});
-    CHECK(control.rows[0].index == 3);
-    CHECK(control.rows[2].index == 64);
-    CHECK(control.rows[5].sequence == 1);
+    CHECK(control.step.rows[0].index == 3);
+    CHECK(control.step.rows[2].index == 64);
+    CHECK(control.step.rows[5].sequence == 1);
     CHECK(control.logit_count == 3);
     CHECK(std::vector<uint32_t>(control.logit_rows, control.logit_rows + 3) ==
           std::vector<uint32_t>{1, 4, 5});
     commit_with(block, pack, {31, kNoToken});
-    CHECK(block.sequence_result(2, 0).token == 31);
+    CHECK(sampled_token(block.sequence_result(2, 0)) == 31);
     CHECK(block.sequence_result(2, 0).length == 5);
     CHECK(block.sequence_result(2, 1).slot == 0);
-    CHECK(block.sequence_result(2, 1).token == kNoToken);
+    CHECK(sampled_token(block.sequence_result(2, 1)) == kNoToken);
     CHECK(block.sequence_result(2, 1).length == 68);
 
     // Ids come back on the device for as long as the ring goes round.
@@ -103,7 +112,7 @@ TEST_SUITE("kernels/cpu") {
       block.fetch(pack);
       CHECK(control.error == 0);
       CHECK(tokens_of_rows(block) == std::vector<uint32_t>{static_cast<uint32_t>(28 + step)});
-      CHECK(control.rows[0].index == step + 2);
+      CHECK(control.step.rows[0].index == step + 2);
       commit_with(block, pack, {static_cast<uint32_t>(29 + step)});
       CHECK(block.result(step).step == step);
       CHECK(block.sequence_result(step, 0).length == step + 3);
@@ -129,7 +138,7 @@ TEST_SUITE("kernels/cpu") {
     share.ids = {8};
     block.submit(2, {share});
     block.fetch(pack);
-    CHECK(block.control().rows[0].index == 0);
+    CHECK(block.control().step.rows[0].index == 0);
     CHECK(count_of(block, 2, 5) == 0);
     CHECK(count_of(block, 2, 7) == 0);
     CHECK(count_of(block, 2, 8) == 1);
@@ -191,7 +200,7 @@ TEST_SUITE("kernels/cpu") {
     for (uint64_t step = 2; step < 4; ++step) {
       block.submit(step, {share});
       block.fetch(pack);
-      CHECK(block.control().rows[0].token == 0);
+      CHECK(block.control().step.rows[0].token == 0);
       commit_with(block, pack, {1});
       CHECK(block.sequence_result(step, 0).error == kErrorNoToken);
       CHECK((block.result(step).error & kErrorNoToken) != 0);
@@ -297,7 +306,7 @@ TEST_SUITE("kernels/cpu") {
       block.fetch(pack);
       const StepControl& control = block.control();
       CHECK(control.error == kErrorEntry);
-      CHECK(control.row_count == 0);
+      CHECK(control.step.row_count == 0);
       CHECK(control.sequence_count == 0);
       CHECK(control.logit_count == 0);
       block.commit(pack);
@@ -313,7 +322,7 @@ TEST_SUITE("kernels/cpu") {
       block.submit(3, {again, two}, {{2, 1, 39, 0}});
       block.fetch(pack);
       CHECK(control.error == 0);
-      CHECK(control.rows[0].index == 3);
+      CHECK(control.step.rows[0].index == 3);
       CHECK(control.block_table[2 * limits.max_pages + 1] == 39);
     }
   }

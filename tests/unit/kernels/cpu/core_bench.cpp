@@ -67,6 +67,7 @@ void attention(const CpuPack& pack, uint32_t rows, uint32_t context) {
   GqaWriteParams write{};
   write.k = write.v = kv.data();
   write.control = &block.control();
+  write.rows = &block.control().step;
   write.arrivals = arrivals.data();
   write.page_stride = page_floats * sizeof(float);
   write.k_stride = write.v_stride = kKvHeads * kHeadDim;
@@ -77,6 +78,7 @@ void attention(const CpuPack& pack, uint32_t rows, uint32_t context) {
   attend.q = q.data();
   attend.out = out.data();
   attend.control = &block.control();
+  attend.rows = &block.control().step;
   attend.arrivals = arrivals.data();
   attend.partials = partials.data();
   attend.page_stride = write.page_stride;
@@ -120,14 +122,14 @@ void row_kernels(const CpuPack& pack, uint32_t rows) {
   share.ids.assign(rows, 1);
   block.submit(1, {share});
   block.fetch(pack);
-  const uint32_t* count = &block.control().row_count;
+  const uint32_t* count = &block.control().step.row_count;
   const auto time = [&](const char* kernel, const auto& params) {
     const auto function = pack.kernel(kernel);
     std::printf("  %3u rows: %-8s %8.2f us\n", rows, kernel,
                 best_us(repeats, [&] { function(&params, 0, rows, nullptr); }));
   };
-  time("rms_norm",
-       RmsNormParams{x.data(), weight.data(), y.data(), count, kHidden, kHidden, kHidden, 1e-5f});
+  time("rms_norm", RmsNormParams{x.data(), weight.data(), y.data(), count, kHidden, kHidden, 1,
+                                 kHidden, 0, 0, 0, 1e-5f});
   time("silu_mul", SiluMulParams{x.data(), y.data(), count, 3072, 1536, 1536, 0});
   time("add", AddParams{x.data(), y.data(), count, kHidden, kHidden, kHidden, 0});
   std::vector<float> frequency(32);
@@ -135,7 +137,7 @@ void row_kernels(const CpuPack& pack, uint32_t rows) {
   RopeParams rope{};
   rope.x = y.data();
   rope.inverse_frequency = frequency.data();
-  rope.control = &block.control();
+  rope.rows = &block.control().step;
   rope.x_stride = (kHeads + 2 * kKvHeads) * kHeadDim;
   rope.heads = kHeads + kKvHeads;
   rope.head_dim = rope.rotary_dim = kHeadDim;

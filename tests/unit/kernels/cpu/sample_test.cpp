@@ -75,7 +75,8 @@ Outcome sample_all(const CpuPack& pack, const std::vector<Draw>& draws, Split sp
     CHECK(same_bits(before, logits));
     block.commit(pack);
     for (size_t i = 0; i < count; ++i) {
-      outcome.tokens.push_back(block.sequence_result(step, static_cast<uint32_t>(i)).token);
+      outcome.tokens.push_back(
+          sampled_token(block.sequence_result(step, static_cast<uint32_t>(i))));
       outcome.errors.push_back(block.sequence_result(step, static_cast<uint32_t>(i)).error);
     }
   }

@@ -126,7 +126,7 @@ TEST_SUITE("kernels/cpu") {
     block.commit(pack);
     CHECK(block.row_score(1, 0).target == 4);
     CHECK(block.row_score(1, 1).target == 5);
-    CHECK(block.row_score(1, 2).target == block.sequence_result(1, 0).token);
+    CHECK(block.row_score(1, 2).target == sampled_token(block.sequence_result(1, 0)));
     CHECK(block.row_score(1, 2).target_rank == 1);  // greedy
     CHECK(block.row_score(1, 2).top_ids[0] == block.row_score(1, 2).target);
     CHECK(block.control().scores[3].target == 777);
