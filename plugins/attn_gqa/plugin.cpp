@@ -158,6 +158,7 @@ AtlasCode plan(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink
     write.point(&write.params.k, problem->k);
     write.point(&write.params.v, problem->v);
     write.point(&write.params.control, problem->control);
+    write.point(&write.params.rows, problem->rows);
     write.point(&write.params.pages, problem->pages);
     write.point(&write.params.arrivals, arrivals);
     write.params.page_stride = problem->page_stride;
@@ -174,6 +175,7 @@ AtlasCode plan(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink
     attend.point(&attend.params.q, problem->q);
     attend.point(&attend.params.out, problem->out);
     attend.point(&attend.params.control, problem->control);
+    attend.point(&attend.params.rows, problem->rows);
     attend.point(&attend.params.pages, problem->pages);
     attend.point(&attend.params.arrivals, arrivals);
     attend.point(&attend.params.partials, partials);

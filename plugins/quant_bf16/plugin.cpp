@@ -29,9 +29,8 @@ constexpr AtlasPlugin kPlugin = sdk::quant_plugin(&kApi);
 ATLAS_DESCRIPTOR(atlas::sdk::describe(
     atlas::sdk::Identity{ATLAS_KIND_QUANT, "bf16", "0.1.0", "Apache-2.0"},
     std::array<std::string_view, 1>{"cpu"},
-    atlas::sdk::kernels_of(atlas::quant_bf16::kFormats, "cpu", atlas::kernels::kLinearParamsDigest,
-                           atlas::kernels::kGatherParamsDigest,
-                           std::array<AtlasDescriptorKernel, 0>{})));
+    atlas::sdk::kernels_of<atlas::quant_bf16::Traits>(atlas::quant_bf16::kFormats,
+                                                      std::array<AtlasDescriptorKernel, 0>{})));
 
 extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(
     const AtlasHost* host, AtlasError* error) {

@@ -35,18 +35,22 @@ constexpr sdk::PackedFormat block_format(const char* name, const char* layout, c
   return format;
 }
 
-constexpr sdk::PackedFormat encoded(sdk::PackedFormat format, const char* linear) {
+constexpr sdk::PackedFormat encoded(sdk::PackedFormat format, const char* linear,
+                                    const char* grouped) {
   format.contract = kernels::kI16B32Name;
   format.encoding = kernels::kI16B32Name;
   format.encode = kernels::kEncodeI16B32;
   format.linear = linear;
+  format.grouped = grouped;
   return format;
 }
 
-constexpr sdk::PackedFormat plain(sdk::PackedFormat format, const char* linear) {
+constexpr sdk::PackedFormat plain(sdk::PackedFormat format, const char* linear,
+                                  const char* grouped) {
   format.contract = kernels::kF32Contract;
   format.encoding = "";
   format.linear = linear;
+  format.grouped = grouped;
   return format;
 }
 
@@ -54,9 +58,9 @@ constexpr sdk::PackedFormat plain(sdk::PackedFormat format, const char* linear) 
   block_format<kernels::kPacked##NAME, pack_##name>(#name, #name " rows16 v1", "gather_" #name, \
                                                     ATLAS_##NAME, bytes)
 #define ATLAS_ENCODED(name, NAME, bytes) \
-  encoded(ATLAS_BLOCK_FORMAT(name, NAME, bytes), "linear_" #name)
+  encoded(ATLAS_BLOCK_FORMAT(name, NAME, bytes), "linear_" #name, "grouped_" #name)
 #define ATLAS_PLAIN(name, NAME, bytes) \
-  plain(ATLAS_BLOCK_FORMAT(name, NAME, bytes), "linear_" #name "_f32")
+  plain(ATLAS_BLOCK_FORMAT(name, NAME, bytes), "linear_" #name "_f32", "grouped_" #name "_f32")
 
 /// `BLOCK` is one of the two macros above.
 #define ATLAS_GGUF_FORMATS(BLOCK)                                                               \

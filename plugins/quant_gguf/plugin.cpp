@@ -18,11 +18,10 @@ constexpr AtlasPlugin kPlugin = sdk::quant_plugin(&kApi);
 ATLAS_DESCRIPTOR(atlas::sdk::describe(
     atlas::sdk::Identity{ATLAS_KIND_QUANT, "gguf", "0.1.0", "Apache-2.0"},
     std::array<std::string_view, 1>{"cpu"},
-    atlas::sdk::kernels_of(atlas::quant_gguf::kEncodedFormats, "cpu",
-                           atlas::kernels::kLinearParamsDigest, atlas::kernels::kGatherParamsDigest,
-                           std::array{
-                               atlas::sdk::required_kernel("cpu", atlas::kernels::kEncodeI16B32,
-                                                           atlas::kernels::kEncodeParamsDigest)})));
+    atlas::sdk::kernels_of<atlas::quant_gguf::Traits>(
+        atlas::quant_gguf::kEncodedFormats,
+        std::array{atlas::sdk::required_kernel("cpu", atlas::kernels::kEncodeI16B32,
+                                               atlas::kernels::kEncodeParamsDigest)})));
 
 extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(
     const AtlasHost* host, AtlasError* error) {

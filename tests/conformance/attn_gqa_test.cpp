@@ -281,6 +281,7 @@ TEST_SUITE("conformance") {
     params.k = k.data();
     params.v = v.data();
     params.control = &block.control();
+    params.rows = &block.control().step;
     params.pages = reinterpret_cast<unsigned char*>(pages.data());
     params.arrivals = arrivals.data();
     params.page_stride = kHeads * head_floats * sizeof(float);

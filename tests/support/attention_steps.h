@@ -77,6 +77,7 @@ inline AtlasAttentionProblem attention_problem(const AttentionShape& shape, uint
   problem.v.buffer = 2;
   problem.out.buffer = 3;
   problem.control.buffer = 4;
+  problem.rows = {4, 0, offsetof(kernels::StepControl, step)};
   problem.pages.buffer = 5;
   problem.workspace.buffer = 6;
   problem.page_stride =

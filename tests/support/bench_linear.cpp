@@ -1,8 +1,8 @@
 // Measures the products of the CPU pack: bytes of weights a second for one row, with the same
-// memory read plainly beside it, and multiply-adds a second for more rows. Not a test; prints a
-// table.
+// memory read plainly beside it, and multiply-adds a second for more rows; and products of experts,
+// ten a row. Not a test; prints a table.
 //   bench_linear [--threads N] [--format NAME] [--rows M, 0: one row from DRAM]... [--ms TIME]
-//   [--huge] [--target AVX2]
+//   [--experts N of which a row has ten: instead of plain products] [--huge] [--target AVX2]
 #include <sys/mman.h>
 
 #include <atomic>
@@ -33,6 +33,7 @@ struct Options {
   std::string format;
   std::vector<uint32_t> rows;
   double ms = 300;
+  uint32_t experts = 0;
   bool huge = false;
   std::string target;
 };
@@ -144,12 +145,13 @@ struct Case {
   uint32_t n, k, m;
 };
 
-double product_seconds(const Options& options, const CpuPack& pack, Team& team, const Case& test,
-                       const uint8_t* weights) {
-  const uint64_t x_bytes =
-      test.format.encoded ? kernels::i16b32_row_bytes(test.k) : test.k * sizeof(float);
-  Aligned x(x_bytes * test.m);
-  Aligned y(sizeof(float) * test.n * test.m);
+uint64_t x_bytes_of(const Case& test) {
+  return test.format.encoded ? kernels::i16b32_row_bytes(test.k) : test.k * sizeof(float);
+}
+
+/// Rows of x as the format's products take them.
+Aligned inputs(const Case& test) {
+  Aligned x(x_bytes_of(test) * test.m);
   std::vector<float> row(test.k);
   for (uint32_t i = 0; i < test.k; ++i) row[i] = static_cast<float>(i % 17) - 8.0f;
   for (size_t i = 0; !test.format.encoded && i < x.size() / sizeof(float); ++i) {
@@ -159,27 +161,78 @@ double product_seconds(const Options& options, const CpuPack& pack, Team& team, 
     kernels::encode_i16b32_block(row.data() + b % (test.k / 32) * 32,
                                  x.as<kernels::I16B32Block>() + b);
   }
-  kernels::LinearParams params{};
-  params.x = x.data();
-  params.weight = weights;
-  params.y = y.as<float>();
-  params.row_count = &test.m;
-  params.x_row_bytes = x_bytes;
-  params.y_stride = test.n;
-  params.n = test.n;
-  params.k = test.k;
-  const auto kernel = pack.kernel(std::string("linear_") + test.format.name);
-  const uint32_t tasks = kernels::linear_tasks(test.n);
+  return x;
+}
+
+double kernel_seconds(const Options& options, Team& team, kernels::cpu::Kernel kernel,
+                      const void* params, uint32_t tasks) {
   std::atomic<uint32_t> next{0};
   return best_seconds(options, [&] {
     next.store(0);
     team.run([&](uint32_t) {
       const uint32_t chunk = std::max(1u, tasks / (options.threads * 8));
       for (uint32_t at; (at = next.fetch_add(chunk)) < tasks;) {
-        kernel(&params, at, std::min(tasks, at + chunk), nullptr);
+        kernel(params, at, std::min(tasks, at + chunk), nullptr);
       }
     });
   });
+}
+
+double product_seconds(const Options& options, const CpuPack& pack, Team& team, const Case& test,
+                       const uint8_t* weights) {
+  Aligned x = inputs(test);
+  Aligned y(sizeof(float) * test.n * test.m);
+  kernels::LinearParams params{};
+  params.x = x.data();
+  params.weight = weights;
+  params.y = y.as<float>();
+  params.row_count = &test.m;
+  params.x_row_bytes = x_bytes_of(test);
+  params.y_stride = test.n;
+  params.n = test.n;
+  params.k = test.k;
+  return kernel_seconds(options, team, pack.kernel("linear_" + test.format.name), &params,
+                        kernels::linear_tasks(test.n));
+}
+
+/// Every row of x has kEach of the experts, as many as fit the memory at most.
+void measure_experts(const Options& options, const CpuPack& pack, Team& team, const Case& test,
+                     const uint8_t* weights, size_t bytes) {
+  constexpr uint32_t kEach = 10;
+  const uint64_t expert_bytes = test.n / 16 * test.format.group_bytes(test.k);
+  const auto fit = static_cast<uint32_t>(bytes / expert_bytes);
+  const uint32_t experts = std::max(kEach, std::min(options.experts, fit));
+  std::vector<std::vector<uint32_t>> rows_of(experts);
+  for (uint32_t i = 0; i < test.m * kEach; ++i) rows_of[i * 37 % experts].push_back(i / kEach);
+  std::vector<uint32_t> offsets(1);
+  std::vector<uint32_t> source;
+  uint32_t busy = 0;
+  for (const std::vector<uint32_t>& rows : rows_of) {
+    source.insert(source.end(), rows.begin(), rows.end());
+    offsets.push_back(static_cast<uint32_t>(source.size()));
+    busy += rows.empty() ? 0 : 1;
+  }
+  Aligned x = inputs(test);
+  Aligned y(sizeof(float) * test.n * source.size());
+  kernels::GroupedParams params{};
+  params.x = x.data();
+  params.weight = weights;
+  params.y = y.as<float>();
+  params.offsets = offsets.data();
+  params.source = source.data();
+  params.x_row_bytes = x_bytes_of(test);
+  params.y_stride = test.n;
+  params.expert_bytes = expert_bytes;
+  params.n = test.n;
+  params.k = test.k;
+  params.experts = experts;
+  params.tasks = kernels::grouped_tasks(test.n, std::min(experts, offsets.back()));
+  const double seconds = kernel_seconds(options, team, pack.kernel("grouped_" + test.format.name),
+                                        &params, params.tasks);
+  std::printf("%-8s m %-4u of %u experts n %-5u k %-5u %9.1f us  %6.1f GB/s  %7.1f GMAC/s\n",
+              test.format.name.c_str(), test.m, experts, test.n, test.k, seconds * 1e6,
+              static_cast<double>(busy * expert_bytes) / seconds / 1e9,
+              double{1} * test.n * test.k * source.size() / seconds / 1e9);
 }
 
 void measure(const Options& options) {
@@ -202,6 +255,11 @@ void measure(const Options& options) {
     for (const uint32_t m : rows) {
       // m 0 stands for one row over all of the memory; the rest take weights that fit a cache.
       const uint32_t k = 1536;
+      if (options.experts != 0) {
+        const Case test{format, 512, k, std::max(m, 1u)};
+        measure_experts(options, pack, team, test, memory, kBytes);
+        continue;
+      }
       const auto all = static_cast<uint32_t>(kBytes / format.group_bytes(k) * 16);
       const Case test{format, m == 0 ? all : 256u, k, std::max(m, 1u)};
       const double seconds = product_seconds(options, pack, team, test, memory);
@@ -249,6 +307,7 @@ Options parse(int count, char** arguments) {
     if (key == "--threads") options.threads = static_cast<uint32_t>(std::atoi(value));
     if (key == "--format") options.format = value;
     if (key == "--rows") options.rows.push_back(static_cast<uint32_t>(std::atoi(value)));
+    if (key == "--experts") options.experts = static_cast<uint32_t>(std::atoi(value));
     if (key == "--ms") options.ms = std::atof(value);
     ++i;
   }
@@ -267,6 +326,6 @@ int main(int count, char** arguments) {
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }
   measure(options);
-  measure_pack(options);
+  if (options.experts == 0) measure_pack(options);
   return 0;
 }

@@ -1,0 +1,394 @@
+// Attention plugin `qsa`: grouped-query attention to blocks of positions that an indexer selects
+// for each row. The arithmetic and the layouts are in kernels/common/qsa.h.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "kernels/common/qsa.h"
+#include "plugins/sdk/descriptor.h"
+#include "plugins/sdk/guard.h"
+#include "plugins/sdk/record.h"
+
+namespace {
+
+namespace kernels = atlas::kernels;
+using atlas::sdk::Failure;
+
+constexpr uint32_t kMaxHeads = 4096;
+constexpr uint32_t kMaxHeadDim = 1024;
+constexpr uint32_t kMaxBudget = 1u << 20;
+constexpr uint64_t kMaxBlocks = uint64_t{1} << 22;  // of one sequence
+/// Rows whose blocks may be computed by several tasks, and the workspace that this may cost.
+constexpr uint32_t kMaxSplitRows = 64;
+constexpr uint64_t kMaxPartialBytes = uint64_t{16} << 20;
+/// What scores may take of the workspace: rows past it are scored by one task each.
+constexpr uint64_t kMaxScoreBytes = uint64_t{16} << 20;
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Failure(ATLAS_INVALID_ARGUMENT, "qsa: " + message);
+}
+
+uint32_t budget_blocks_of(const AtlasIndexer& indexer) { return indexer.budget / indexer.ratio; }
+
+/// Whether sequences grow so long that a row has to choose.
+bool is_sparse(const AtlasAttentionProblem& problem) {
+  const uint64_t blocks =
+      uint64_t{problem.max_pages} * kernels::qsa_page_blocks(problem.indexer->ratio);
+  return blocks > budget_blocks_of(*problem.indexer);
+}
+
+/// What the workspace holds, and where: arrivals at 0, then as the offsets say.
+struct Workspace {
+  uint32_t split_rows = 0;
+  uint32_t max_blocks = 0;  // of 256 places
+  uint32_t score_rows = 0;
+  uint64_t score_stride = 0;  // floats
+  uint64_t partials = 0, lists = 0, scores = 0;
+  uint64_t bytes = 0;
+};
+
+Workspace workspace_of(const AtlasAttentionProblem& problem) {
+  const AtlasIndexer& indexer = *problem.indexer;
+  const uint64_t places = std::min(uint64_t{problem.max_pages} * kernels::kGqaPageTokens,
+                                   uint64_t{indexer.budget} + indexer.ratio - 1);
+  Workspace workspace;
+  workspace.max_blocks =
+      static_cast<uint32_t>((places + kernels::kGqaBlockTokens - 1) / kernels::kGqaBlockTokens);
+  if (workspace.max_blocks > 1) {  // else there is nothing to split
+    const uint64_t row_bytes = uint64_t{problem.heads} * workspace.max_blocks *
+                               kernels::gqa_partial_floats(problem.head_dim) * sizeof(float);
+    workspace.split_rows = static_cast<uint32_t>(
+        std::min<uint64_t>({problem.max_rows, kMaxSplitRows, kMaxPartialBytes / row_bytes}));
+    if (workspace.split_rows != 0) {
+      workspace.partials = kernels::align_up(
+          uint64_t{workspace.split_rows} * problem.kv_heads * sizeof(uint32_t), 256);
+      workspace.bytes =
+          kernels::align_up(workspace.partials + workspace.split_rows * row_bytes, 256);
+    }
+  }
+  if (!is_sparse(problem)) return workspace;
+  workspace.lists = workspace.bytes;
+  workspace.scores = kernels::align_up(
+      workspace.lists + uint64_t{problem.max_rows} * budget_blocks_of(indexer) * sizeof(uint32_t),
+      256);
+  workspace.score_stride = kernels::qsa_score_floats(problem.max_pages, indexer.ratio);
+  const uint64_t row_bytes = workspace.score_stride * sizeof(float);
+  workspace.score_rows =
+      static_cast<uint32_t>(std::min<uint64_t>(problem.max_rows, kMaxScoreBytes / row_bytes));
+  workspace.bytes = workspace.scores + workspace.score_rows * row_bytes;
+  return workspace;
+}
+
+/// Tasks of records that deal out their work: several for each thread of any CPU, and no more than
+/// could have work.
+uint32_t tasks_of(const AtlasAttentionProblem& problem) {
+  const uint64_t rows = uint64_t{problem.max_rows} * problem.kv_heads;
+  return static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(rows, 32, 128)));
+}
+
+void check_indexer(const AtlasAttentionProblem& problem) {
+  if (problem.indexer == nullptr) refuse("the problem has no indexer: backend gqa is dense");
+  const AtlasIndexer& indexer = *problem.indexer;
+  if (indexer.struct_size < sizeof(AtlasIndexer)) {
+    refuse("the indexer has " + std::to_string(indexer.struct_size) + " bytes, and " +
+           std::to_string(sizeof(AtlasIndexer)) + " are expected");
+  }
+  const auto check_size = [](const char* name, uint32_t size, uint32_t most) {
+    if (size != 0 && size <= most) return;
+    refuse(std::string(name) + " " + std::to_string(size) + ": 1 to " + std::to_string(most) +
+           " is supported");
+  };
+  check_size("indexer heads", indexer.heads, kernels::kQsaMaxHeads);
+  check_size("indexer head_dim", indexer.head_dim, kernels::kQsaMaxIndexDim);
+  check_size("budget", indexer.budget, kMaxBudget);
+  if (!std::has_single_bit(indexer.ratio) || indexer.ratio > kernels::kQsaAnchorTokens) {
+    refuse("ratio " + std::to_string(indexer.ratio) + ": a power of two up to " +
+           std::to_string(kernels::kQsaAnchorTokens) +
+           " is supported, as anchors stand at ends of blocks");
+  }
+  if (indexer.budget % indexer.ratio != 0) {
+    refuse("a budget of " + std::to_string(indexer.budget) + " is not whole blocks of " +
+           std::to_string(indexer.ratio));
+  }
+  if (indexer.rotary_dim % 2 != 0 || indexer.rotary_dim > indexer.head_dim) {
+    refuse("rotary_dim " + std::to_string(indexer.rotary_dim) + " of the indexer: an even number " +
+           "up to its head_dim " + std::to_string(indexer.head_dim) + " is supported");
+  }
+  if (uint64_t{problem.max_pages} * kernels::qsa_page_blocks(indexer.ratio) > kMaxBlocks) {
+    refuse(std::to_string(problem.max_pages) + " pages of a sequence are more than " +
+           std::to_string(kMaxBlocks) + " blocks");
+  }
+}
+
+/// Refuses shapes that no kernel could serve; what only `plan` needs is not looked at.
+void check_shape(const AtlasAttentionProblem& problem) {
+  if (problem.struct_size < sizeof(AtlasAttentionProblem)) {
+    refuse("the problem has " + std::to_string(problem.struct_size) + " bytes, and " +
+           std::to_string(sizeof(AtlasAttentionProblem)) + " are expected");
+  }
+  if (problem.platform == nullptr || std::string_view(problem.platform) != "cpu") {
+    refuse("platform '" + std::string(problem.platform == nullptr ? "" : problem.platform) +
+           "' is not supported: cpu is");
+  }
+  if (problem.backend == nullptr || std::string_view(problem.backend) != "qsa") {
+    refuse("backend '" + std::string(problem.backend == nullptr ? "" : problem.backend) +
+           "' is not this plugin's: qsa is");
+  }
+  if (problem.heads == 0 || problem.heads > kMaxHeads || problem.kv_heads == 0 ||
+      problem.heads % problem.kv_heads != 0) {
+    refuse(std::to_string(problem.heads) + " query heads over " + std::to_string(problem.kv_heads) +
+           " key heads: the second must divide the first, which is at most " +
+           std::to_string(kMaxHeads));
+  }
+  if (problem.head_dim == 0 || problem.head_dim > kMaxHeadDim) {
+    refuse("head_dim " + std::to_string(problem.head_dim) + ": 1 to " +
+           std::to_string(kMaxHeadDim) + " is supported");
+  }
+  if (problem.max_rows == 0) refuse("a step needs at least one row");
+  check_indexer(problem);
+}
+
+uint64_t page_bytes_of(const AtlasAttentionProblem& problem) {
+  return kernels::qsa_page_floats(problem.kv_heads, problem.head_dim, problem.indexer->head_dim,
+                                  problem.indexer->ratio) *
+         sizeof(float);
+}
+uint64_t slot_bytes_of(const AtlasIndexer& indexer) {
+  return uint64_t{kernels::qsa_ring_rows(indexer.ratio)} * indexer.head_dim * sizeof(float);
+}
+
+void check_stride(const std::string& name, uint64_t stride, uint64_t heads, uint64_t dim) {
+  if (stride >= heads * dim) return;
+  refuse(name + "_stride " + std::to_string(stride) + " is less than a row of " +
+         std::to_string(heads) + " heads of " + std::to_string(dim));
+}
+
+void check_plan(const AtlasAttentionProblem& problem, const Workspace& workspace) {
+  const AtlasIndexer& indexer = *problem.indexer;
+  check_stride("q", problem.q_stride, problem.heads, problem.head_dim);
+  check_stride("k", problem.k_stride, problem.kv_heads, problem.head_dim);
+  check_stride("v", problem.v_stride, problem.kv_heads, problem.head_dim);
+  check_stride("out", problem.out_stride, problem.heads, problem.head_dim);
+  check_stride("the indexer's q", indexer.q_stride, indexer.heads, indexer.head_dim);
+  check_stride("the indexer's k", indexer.k_stride, 1, indexer.head_dim);
+  if (!std::isfinite(problem.scale)) refuse("the scale is not a finite number");
+  if (!std::isfinite(indexer.epsilon) || indexer.epsilon < 0 || !std::isfinite(indexer.magnitude)) {
+    refuse("the indexer's epsilon or magnitude is not a finite number, or the first is negative");
+  }
+  if (problem.max_pages == 0) refuse("a sequence needs at least one page");
+  if (problem.page_stride < page_bytes_of(problem) || problem.page_stride % alignof(float) != 0) {
+    refuse("page_stride " + std::to_string(problem.page_stride) + ": a layer's part has " +
+           std::to_string(page_bytes_of(problem)) + " bytes of float32");
+  }
+  if (problem.slot_stride < slot_bytes_of(indexer) || problem.slot_stride % alignof(float) != 0) {
+    refuse("slot_stride " + std::to_string(problem.slot_stride) + ": a layer's part has " +
+           std::to_string(slot_bytes_of(indexer)) + " bytes of float32");
+  }
+  for (const AtlasBufferRef& ref :
+       {problem.q, problem.k, problem.v, problem.out, problem.control, problem.rows, problem.pages,
+        problem.slots, indexer.q, indexer.k, indexer.k_norm}) {
+    if (ref.buffer == ATLAS_NO_BUFFER) {
+      refuse(
+          "one of q, k, v, out, control, rows, pages, slots and the indexer's q, k and k_norm has "
+          "no buffer");
+    }
+  }
+  if (indexer.rotary_dim != 0 && indexer.inverse_frequencies.buffer == ATLAS_NO_BUFFER) {
+    refuse("the indexer's inverse_frequencies have no buffer");
+  }
+  if (workspace.bytes != 0 && problem.workspace.buffer == ATLAS_NO_BUFFER) {
+    refuse("the workspace of " + std::to_string(workspace.bytes) + " bytes has no buffer");
+  }
+}
+
+AtlasBufferRef later(AtlasBufferRef ref, uint64_t bytes) {
+  ref.offset += bytes;
+  return ref;
+}
+constexpr AtlasBufferRef kNowhere{ATLAS_NO_BUFFER, 0, 0};
+
+AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs,
+                AtlasError* error) {
+  return atlas::sdk::guarded(error, [&] {
+    if (problem == nullptr || needs == nullptr ||
+        needs->struct_size < sizeof(AtlasAttentionNeeds)) {
+      refuse("needs was called without room for an answer");
+    }
+    check_shape(*problem);
+    const AtlasIndexer& indexer = *problem->indexer;
+    needs->page_tokens = kernels::kGqaPageTokens;
+    needs->bytes_per_page = page_bytes_of(*problem);
+    needs->workspace_bytes = workspace_of(*problem).bytes;
+    needs->bytes_per_slot = slot_bytes_of(indexer);
+    needs->bytes_per_anchor = 0;
+    needs->anchor_tokens = kernels::kQsaAnchorTokens;
+    atlas::sdk::copy_text(needs->contract, "qsa_f32_b256");
+    atlas::sdk::copy_text(needs->state_layout, "qsa f32 k4t v16 " +
+                                                   std::to_string(problem->kv_heads) + "x" +
+                                                   std::to_string(problem->head_dim) + " index " +
+                                                   std::to_string(indexer.head_dim) + "/" +
+                                                   std::to_string(indexer.ratio));
+    return AtlasCode{ATLAS_OK};
+  });
+}
+
+AtlasCode plan_write(const AtlasAttentionProblem& problem, const Workspace& workspace,
+                     const AtlasRecordSink* sink, AtlasError* error) {
+  const AtlasIndexer& indexer = *problem.indexer;
+  atlas::sdk::Launch<kernels::QsaWriteParams> write("qsa_write", kernels::kQsaWriteParamsDigest);
+  write.point(&write.params.k, problem.k);
+  write.point(&write.params.v, problem.v);
+  write.point(&write.params.index_k, indexer.k);
+  write.point(&write.params.k_norm, indexer.k_norm);
+  write.point(&write.params.inverse_frequency, indexer.inverse_frequencies);
+  write.point(&write.params.control, problem.control);
+  write.point(&write.params.rows, problem.rows);
+  write.point(&write.params.pages, problem.pages);
+  write.point(&write.params.slots, problem.slots);
+  write.point(&write.params.arrivals, workspace.split_rows != 0 ? problem.workspace : kNowhere);
+  write.params.page_stride = problem.page_stride;
+  write.params.slot_stride = problem.slot_stride;
+  write.params.k_stride = problem.k_stride;
+  write.params.v_stride = problem.v_stride;
+  write.params.index_k_stride = indexer.k_stride;
+  write.params.kv_heads = problem.kv_heads;
+  write.params.head_dim = problem.head_dim;
+  write.params.index_dim = indexer.head_dim;
+  write.params.ratio = indexer.ratio;
+  write.params.rotary_dim = indexer.rotary_dim;
+  write.params.split_rows = workspace.split_rows;
+  write.params.epsilon = indexer.epsilon;
+  write.params.magnitude = indexer.magnitude;
+  write.grid((problem.max_rows - 1) / kernels::kQsaWriteRows + 1);
+  return write.emit(sink, error);
+}
+
+AtlasCode plan_select(const char* kernel, uint64_t scratch_bytes,
+                      const AtlasAttentionProblem& problem, const Workspace& workspace,
+                      const AtlasRecordSink* sink, AtlasError* error) {
+  const AtlasIndexer& indexer = *problem.indexer;
+  atlas::sdk::Launch<kernels::QsaSelectParams> select(kernel, kernels::kQsaSelectParamsDigest);
+  select.point(&select.params.q, indexer.q);
+  select.point(&select.params.control, problem.control);
+  select.point(&select.params.rows, problem.rows);
+  select.point(&select.params.pages, problem.pages);
+  select.point(&select.params.scores,
+               workspace.score_rows != 0 ? later(problem.workspace, workspace.scores) : kNowhere);
+  select.point(&select.params.lists, later(problem.workspace, workspace.lists));
+  select.params.page_stride = problem.page_stride;
+  select.params.pooled_offset = kernels::qsa_pooled_offset(problem.kv_heads, problem.head_dim);
+  select.params.q_stride = indexer.q_stride;
+  select.params.score_stride = workspace.score_stride;
+  select.params.heads = indexer.heads;
+  select.params.head_dim = indexer.head_dim;
+  select.params.ratio = indexer.ratio;
+  select.params.budget_blocks = budget_blocks_of(indexer);
+  select.params.score_rows = workspace.score_rows;
+  select.params.tasks = tasks_of(problem);
+  select.grid(select.params.tasks);
+  select.shared_bytes(static_cast<uint32_t>(scratch_bytes));
+  return select.emit(sink, error);
+}
+
+AtlasCode plan_selection(const AtlasAttentionProblem& problem, const Workspace& workspace,
+                         const AtlasRecordSink* sink, AtlasError* error) {
+  const AtlasIndexer& indexer = *problem.indexer;
+  if (workspace.score_rows != 0) {
+    const AtlasCode code =
+        plan_select("qsa_score", kernels::qsa_score_scratch_bytes(indexer.heads, indexer.ratio),
+                    problem, workspace, sink, error);
+    if (code != ATLAS_OK) return code;
+  }
+  const uint64_t own_floats = workspace.score_rows < problem.max_rows ? workspace.score_stride : 0;
+  return plan_select("qsa_select",
+                     kernels::qsa_select_scratch_bytes(indexer.heads, indexer.ratio, own_floats),
+                     problem, workspace, sink, error);
+}
+
+AtlasCode plan_attend(const AtlasAttentionProblem& problem, const Workspace& workspace,
+                      const AtlasRecordSink* sink, AtlasError* error) {
+  atlas::sdk::Launch<kernels::QsaAttendParams> attend("qsa_attend",
+                                                      kernels::kQsaAttendParamsDigest);
+  const bool is_split = workspace.split_rows != 0;
+  attend.point(&attend.params.q, problem.q);
+  attend.point(&attend.params.out, problem.out);
+  attend.point(&attend.params.control, problem.control);
+  attend.point(&attend.params.rows, problem.rows);
+  attend.point(&attend.params.pages, problem.pages);
+  attend.point(&attend.params.lists,
+               is_sparse(problem) ? later(problem.workspace, workspace.lists) : kNowhere);
+  attend.point(&attend.params.arrivals, is_split ? problem.workspace : kNowhere);
+  attend.point(&attend.params.partials,
+               is_split ? later(problem.workspace, workspace.partials) : kNowhere);
+  attend.params.page_stride = problem.page_stride;
+  attend.params.q_stride = problem.q_stride;
+  attend.params.out_stride = problem.out_stride;
+  attend.params.heads = problem.heads;
+  attend.params.kv_heads = problem.kv_heads;
+  attend.params.head_dim = problem.head_dim;
+  attend.params.ratio = problem.indexer->ratio;
+  attend.params.budget_blocks = budget_blocks_of(*problem.indexer);
+  attend.params.tasks = tasks_of(problem);
+  attend.params.split_rows = workspace.split_rows;
+  attend.params.max_blocks = workspace.max_blocks;
+  attend.params.scale = problem.scale;
+  attend.grid(attend.params.tasks);
+  attend.shared_bytes(static_cast<uint32_t>(
+      kernels::qsa_attend_scratch_bytes(problem.heads, problem.kv_heads, problem.head_dim)));
+  return attend.emit(sink, error);
+}
+
+AtlasCode plan(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink,
+               AtlasError* error) {
+  return atlas::sdk::guarded(error, [&] {
+    if (problem == nullptr || sink == nullptr || sink->emit == nullptr) {
+      refuse("plan was called without a problem or a sink");
+    }
+    check_shape(*problem);
+    const Workspace workspace = workspace_of(*problem);
+    check_plan(*problem, workspace);
+    AtlasCode code = plan_write(*problem, workspace, sink, error);
+    if (code == ATLAS_OK && is_sparse(*problem)) {
+      code = plan_selection(*problem, workspace, sink, error);
+    }
+    if (code == ATLAS_OK) code = plan_attend(*problem, workspace, sink, error);
+    return code;
+  });
+}
+
+constexpr AtlasAttentionApi kApi = {
+    .struct_size = sizeof(AtlasAttentionApi),
+    .reserved = 0,
+    .needs = needs,
+    .plan = plan,
+};
+
+constexpr AtlasPlugin kPlugin = {
+    .struct_size = sizeof(AtlasPlugin),
+    .abi_major = ATLAS_ABI_MAJOR,
+    .abi_minor = ATLAS_ABI_MINOR,
+    .kind = ATLAS_KIND_ATTENTION,
+    .quant = nullptr,
+    .attention = &kApi,
+    .platform = nullptr,
+    .shutdown = nullptr,
+};
+
+}  // namespace
+
+ATLAS_DESCRIPTOR(atlas::sdk::describe(
+    atlas::sdk::Identity{ATLAS_KIND_ATTENTION, "qsa", "0.1.0", "Apache-2.0"},
+    std::array<std::string_view, 1>{"cpu"},
+    std::array{atlas::sdk::required_kernel("cpu", "qsa_write", kernels::kQsaWriteParamsDigest),
+               atlas::sdk::required_kernel("cpu", "qsa_score", kernels::kQsaSelectParamsDigest),
+               atlas::sdk::required_kernel("cpu", "qsa_select", kernels::kQsaSelectParamsDigest),
+               atlas::sdk::required_kernel("cpu", "qsa_attend", kernels::kQsaAttendParamsDigest)}));
+
+extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(
+    const AtlasHost* host, AtlasError* error) {
+  return atlas::sdk::enter(kPlugin, host, error);
+}
