@@ -11,6 +11,7 @@
 
 #include "daemon/base/log.h"
 #include "daemon/model/chat_template/chat_template.h"
+#include "daemon/model/checkpoint/ngram_table.h"
 #include "daemon/model/programs/programs.h"
 #include "daemon/model/tokenizer/tokenizer.h"
 #include "daemon/plugin_host/file_image.h"
@@ -104,15 +105,18 @@ class CheckpointSource final : public plan::WeightSource {
   bool large_;
 };
 
-/// Decode steps of 1, 2, 4, ... sequences; prefill steps of 64 rows and of the settings' rows; one
-/// prefill step with logits for every row, for echo and evaluation.
-std::vector<plan::Bucket> buckets(const settings::EngineSettings& engine, uint32_t scored_rows) {
+/// Decode steps of 1, 2, 4, ... sequences, each with its drafts; prefill steps of 64 rows and of
+/// the settings' rows; one prefill step with logits for every row, for echo and evaluation.
+std::vector<plan::Bucket> buckets(const settings::EngineSettings& engine, uint32_t drafts,
+                                  uint32_t scored_rows) {
   using plan::StepKind;
   std::vector<plan::Bucket> result;
-  for (uint32_t rows = 1; rows < engine.max_sequences; rows *= 2) {
-    result.push_back({StepKind::kDecode, rows, rows});
-  }
-  result.push_back({StepKind::kDecode, engine.max_sequences, engine.max_sequences});
+  const auto add_decode = [&](uint32_t sequences) {
+    const uint32_t rows = sequences * (1 + drafts);
+    result.push_back({drafts == 0 ? StepKind::kDecode : StepKind::kVerify, rows, rows});
+  };
+  for (uint32_t rows = 1; rows < engine.max_sequences; rows *= 2) add_decode(rows);
+  add_decode(engine.max_sequences);
   constexpr uint32_t kSmallPrefill = 64;
   const uint32_t logits = std::min(engine.max_sequences, engine.prefill_rows);
   if (engine.prefill_rows > kSmallPrefill) {
@@ -125,7 +129,7 @@ std::vector<plan::Bucket> buckets(const settings::EngineSettings& engine, uint32
 }
 
 plan::Shape shape(const settings::EngineSettings& engine, const model::ModelConfig& config,
-                  uint32_t scored_rows) {
+                  uint32_t drafts, uint32_t scored_rows) {
   plan::Shape shape;
   shape.max_sequences = engine.max_sequences;
   shape.context_tokens = engine.context_tokens == 0
@@ -133,7 +137,10 @@ plan::Shape shape(const settings::EngineSettings& engine, const model::ModelConf
                              : std::min(engine.context_tokens, config.max_positions);
   shape.cache_tokens =
       engine.cache_tokens == 0 ? 2 * uint64_t{shape.context_tokens} : engine.cache_tokens;
-  shape.buckets = buckets(engine, scored_rows);
+  shape.buckets = buckets(engine, drafts, scored_rows);
+  shape.snapshot_bytes = engine.snapshot_bytes;
+  shape.row_cache_bytes = engine.row_cache_bytes;
+  shape.feed_timeout_ns = uint64_t{engine.feed_timeout_ms} * 1'000'000;
   // What the daemon itself takes beside the model: measured at start with tokenizer and
   // connections.
   shape.host_heap_bytes = 64u << 20;
@@ -150,6 +157,19 @@ Status check_context(const settings::Settings& settings, const model::ModelConfi
       "least: its configuration has {} positions, engine.context_tokens is {} (0: as many as the "
       "model has)",
       settings.model.path, context_tokens, config.max_positions, settings.engine.context_tokens);
+}
+
+exec::RowTableFiles table_files(const model::NgramTable& table) {
+  exec::RowTableFiles files;
+  for (const model::NgramShard& shard : table.shards) {
+    files.shards.push_back({shard.path, shard.offset, shard.rows});
+  }
+  files.shard_rows = table.shard_rows;
+  files.rows = table.rows;
+  files.row_width = table.row_width;
+  files.dtype = table.dtype;
+  files.scale = table.scale;
+  return files;
 }
 
 /// The tokenizer, or null for a checkpoint without one.
@@ -321,10 +341,9 @@ Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plu
   if (!opened) return opened.error();
   assembly.checkpoint = std::make_shared<const model::Checkpoint>(std::move(*opened));
   const model::ModelConfig& config = assembly.checkpoint->config();
-  for (const std::string& note : assembly.checkpoint->notes()) log_info("checkpoint: {}", note);
 
   ATLAS_RETURN_IF_ERROR(describe_model(settings, *assembly.checkpoint, model.info));
-  ATLAS_ASSIGN_OR_RETURN(model.program, model::model_program(config));
+  ATLAS_ASSIGN_OR_RETURN(model.program, model::model_program(config, settings.engine.drafts));
   model.weights = weight_source(assembly.checkpoint);
   model.info.source = model.weights->identity();
   for (const std::shared_ptr<Plugin>& plugin : plugins.registry.plugins()) {
@@ -340,7 +359,18 @@ Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plu
         break;
     }
   }
-  model.shape = shape(settings.engine, config, scored_rows);
+  model.shape = shape(settings.engine, config, model.program.drafts, scored_rows);
+  if (config.ngram) {
+    ATLAS_ASSIGN_OR_RETURN(const model::NgramTable table,
+                           model::ngram_table(*assembly.checkpoint, config));
+    model.open_table =
+        [files = table_files(table),
+         bytes = settings.engine.row_cache_bytes]() -> Result<std::unique_ptr<exec::RowSource>> {
+      ATLAS_ASSIGN_OR_RETURN(std::unique_ptr<exec::RowTable> rows,
+                             exec::RowTable::open(files, bytes));
+      return std::unique_ptr<exec::RowSource>(std::move(rows));
+    };
+  }
   ATLAS_RETURN_IF_ERROR(check_context(settings, config, model.shape.context_tokens));
   model.info.context_tokens = model.shape.context_tokens;
   model.graphs = settings.engine.graphs ? exec::GraphPolicy::kOn : exec::GraphPolicy::kOff;

@@ -47,6 +47,7 @@ struct EngineStats {
   uint32_t running = 0, queued = 0;
   uint64_t requests_finished = 0, requests_failed = 0, requests_cancelled = 0, requests_refused = 0;
   uint64_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0;
+  uint64_t drafted_tokens = 0, accepted_tokens = 0;  // by the draft head
   uint64_t steps_prefill = 0, steps_decode = 0;
   double step_seconds_prefill = 0, step_seconds_decode = 0;
   uint32_t pages_total = 0, pages_used = 0, slots_total = 0, slots_used = 0;

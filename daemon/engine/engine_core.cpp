@@ -46,10 +46,12 @@ Status check_sampling(const SamplingParams& p, uint32_t vocab) {
 SchedulerLimits scheduler_limits(const plan::Plan& plan, double latency_bound_s) {
   SchedulerLimits limits;
   limits.latency_bound_s = latency_bound_s;
+  limits.drafts = plan.limits.drafts;
   for (const plan::StepPlan& step : plan.steps) {
     const plan::Bucket& bucket = step.bucket;
-    if (bucket.kind == plan::StepKind::kDecode) {
-      limits.decode_rows = std::max(limits.decode_rows, bucket.rows);
+    if (bucket.kind == (limits.drafts == 0 ? plan::StepKind::kDecode : plan::StepKind::kVerify)) {
+      limits.decode_sequences =
+          std::max(limits.decode_sequences, bucket.rows / (1 + limits.drafts));
     } else if (bucket.kind == plan::StepKind::kPrefill) {
       limits.prefill_rows = std::max(limits.prefill_rows, bucket.rows);
       if (bucket.rows == bucket.logit_rows) {
@@ -290,7 +292,8 @@ void EngineCore::handle(Install& command) {
       return;
     }
   }
-  for (const plan::StepKind kind : {plan::StepKind::kPrefill, plan::StepKind::kDecode}) {
+  for (const plan::StepKind kind :
+       {plan::StepKind::kPrefill, plan::StepKind::kDecode, plan::StepKind::kVerify}) {
     const plan::Bucket* bucket = generation.steps().bucket(kind, 1, 1);
     if (bucket == nullptr) continue;
     if (Status status = generation.steps().verify(*bucket, *stream_, generation.scratch_page());
@@ -398,9 +401,13 @@ void EngineCore::finish(const SequencePtr& sequence, FinishReason reason, Status
 
 void EngineCore::release_resources(Sequence& sequence) {
   if (sequence.generation == nullptr) return;
-  sequence.generation->pool().give_back(sequence.pages, sequence.slot, sequence.last_step);
+  CacheShare share{std::move(sequence.pages), sequence.slot, {}};
+  if (sequence.anchor) share.anchors.push_back(*sequence.anchor);
+  sequence.generation->pool().give_back(std::move(share), sequence.last_step);
   sequence.pages.clear();
   sequence.slot.reset();
+  sequence.anchor.reset();
+  sequence.anchor_index = 0;
 }
 
 void EngineCore::fail_everything(const Status& status) {

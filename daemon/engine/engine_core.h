@@ -101,14 +101,21 @@ class EngineCore final : public Engine {
   void admit();
   Status submit_next(bool& submitted);
   Status submit_step(StepDraft draft);
-  uint64_t write_entry(const StepDraft& draft);
+  uint64_t write_entry(StepDraft& draft);
   Status complete_oldest();
   Status wait(const Flight& flight);
   void read_result(const Flight& flight, const exec::ResultView& result);
   void take_scores(Sequence& sequence, const Share& share,
                    std::span<const kernels::RowScore> scores);
+  void take_tokens(const SequencePtr& sequence, const Share& share,
+                   const kernels::SequenceResult& outcome, const exec::ResultView& result);
   void take_token(const SequencePtr& sequence, TokenId token, const kernels::RowScore* score);
-  bool ensure_page(Sequence& sequence, uint32_t position);
+  /// The state that the step left goes to the sequence, or the anchor meant for one goes back.
+  void take_anchor(Sequence& sequence, const Share& share, const kernels::SequenceResult& outcome,
+                   bool current);
+  /// An anchor for a state that `share`'s rows may reach; nothing if they reach none.
+  std::optional<uint32_t> spare_anchor(const Sequence& sequence, uint32_t rows);
+  bool ensure_pages(Sequence& sequence, uint32_t positions);
   bool preempt_for(const Sequence& sequence);
   void finish(const SequencePtr& sequence, FinishReason reason, Status error, Update update);
   void release_resources(Sequence& sequence);

@@ -29,6 +29,11 @@ kernels::SamplingInput sampling_input(const SamplingParams& params, uint32_t bia
   return input;
 }
 
+/// Positions that a step of `rows` rows may touch: the draft head goes ahead of them.
+uint32_t reach(const plan::Plan& plan, uint32_t submitted, uint32_t rows) {
+  return std::min(submitted + rows + plan.limits.drafts, plan.limits.max_positions);
+}
+
 TokenLogprob token_logprob(const kernels::RowScore& score, uint32_t wanted) {
   TokenLogprob result{score.target, score.target_logprob, score.target_rank, {}};
   const uint32_t count = std::min({score.top_count, wanted, kernels::kMaxTopLogprobs});
@@ -36,6 +41,24 @@ TokenLogprob token_logprob(const kernels::RowScore& score, uint32_t wanted) {
     result.top.emplace_back(score.top_ids[i], score.top_logprobs[i]);
   }
   return result;
+}
+
+/// The scores of a share's logit rows; empty unless it asked for them.
+std::span<const kernels::RowScore> scores_of(const Share& share,
+                                             const kernels::SequenceResult& outcome,
+                                             const exec::ResultView& result) {
+  const uint32_t rows = share.feed_back ? outcome.row_count : share.logit_rows;
+  return result.scores.subspan(outcome.logit_first, rows);
+}
+
+Status step_error(const kernels::SequenceResult& outcome) {
+  if ((outcome.error & (kernels::kErrorFeed | kernels::kErrorFeedLate)) != 0) {
+    return unavailable(
+        "rows of the n-gram table {}: see the daemon's log",
+        (outcome.error & kernels::kErrorFeed) != 0 ? "could not be read" : "were not read in time");
+  }
+  return internal_error("the model gave a logit that is not finite at position {}",
+                        outcome.length == 0 ? 0 : outcome.length - 1);
 }
 
 }  // namespace
@@ -52,10 +75,11 @@ void EngineCore::admit() {
       sequence->generation = current_;
     }
     CachePool& pool = sequence->generation->pool();
-    const uint32_t page_tokens = sequence->generation->plan().page_tokens;
+    const plan::Plan& plan = sequence->generation->plan();
     // All pages of what is known now, and one for each sequence that runs to go on with: so that
     // admitting one does not at once preempt another.
-    const uint32_t need = pages_for(sequence->known() + 1, page_tokens);
+    const uint32_t need =
+        pages_for(reach(plan, sequence->known(), 1 + plan.limits.drafts), plan.page_tokens);
     const auto spare = static_cast<uint32_t>(running_.size());
     if (pool.slots_free() == 0 || pool.pages_free() < need + spare) {
       if (!sequence->waiting) sequence->generation = nullptr;  // a swap may come before its turn
@@ -74,9 +98,9 @@ void EngineCore::admit() {
   }
 }
 
-bool EngineCore::ensure_page(Sequence& sequence, uint32_t position) {
+bool EngineCore::ensure_pages(Sequence& sequence, uint32_t positions) {
   CachePool& pool = sequence.generation->pool();
-  const uint32_t need = pages_for(position + 1, sequence.generation->plan().page_tokens);
+  const uint32_t need = pages_for(positions, sequence.generation->plan().page_tokens);
   while (sequence.pages.size() < need) {
     const auto page = pool.take_page();
     if (!page) {
@@ -118,7 +142,8 @@ Status EngineCore::submit_next(bool& submitted) {
   submitted = false;
   if (scheduler_ == nullptr) return {};
   const auto can_decode = [this](Sequence& sequence) {
-    return ensure_page(sequence, sequence.submitted);
+    const plan::Plan& plan = sequence.generation->plan();
+    return ensure_pages(sequence, reach(plan, sequence.submitted, 1 + plan.limits.drafts));
   };
   // A copy: making room for one sequence may take another out of running_.
   const std::vector<SequencePtr> candidates(running_);
@@ -164,13 +189,14 @@ Status EngineCore::submit_step(StepDraft draft) {
   return {};
 }
 
-uint64_t EngineCore::write_entry(const StepDraft& draft) {
+uint64_t EngineCore::write_entry(StepDraft& draft) {
   exec::ControlBlock& control = draft.generation->control();
-  const uint32_t page_tokens = draft.generation->plan().page_tokens;
+  const plan::Plan& plan = draft.generation->plan();
   exec::EntryView entry = control.begin();
   kernels::StepEntry& head = *entry.head;
-  for (const Share& share : draft.shares) {
+  for (Share& share : draft.shares) {
     Sequence& sequence = *share.sequence;
+    share.spare_anchor = spare_anchor(sequence, share.rows);
     kernels::SequenceInput& input = entry.sequences[head.sequence_count++];
     input = {};
     input.slot = *sequence.slot;
@@ -183,6 +209,18 @@ uint64_t EngineCore::write_entry(const StepDraft& draft) {
     input.row_count = share.rows;
     input.logit_first = head.logit_count;
     input.logit_count = share.logit_rows;
+    const uint32_t after = sequence.submitted + share.rows;
+    input.next_token =
+        !share.feed_back && after < sequence.known() ? sequence.token_at(after) : kernels::kNoToken;
+    input.anchor = sequence.anchor.value_or(kernels::kNoAnchor);
+    input.spare_anchor = share.spare_anchor.value_or(kernels::kNoAnchor);
+    if (sequence.fresh) {
+      input.reset_length = sequence.submitted;
+      for (uint32_t i = 0; i < kernels::kHistoryIds; ++i) {
+        input.history[i] = i < sequence.submitted ? sequence.token_at(sequence.submitted - 1 - i)
+                                                  : kernels::kNoToken;
+      }
+    }
     input.score = sequence.spec.logprobs || sequence.wants_prompt_scores();
     input.score_top = sequence.spec.top_logprobs;
     input.sampling = sampling_input(sequence.spec.sampling, head.bias_count);
@@ -208,7 +246,7 @@ uint64_t EngineCore::write_entry(const StepDraft& draft) {
                                                           2};
       }
     }
-    const uint32_t pages = pages_for(sequence.submitted + share.rows, page_tokens);
+    const uint32_t pages = pages_for(reach(plan, sequence.submitted, share.rows), plan.page_tokens);
     for (uint32_t& index = sequence.pages_announced; index < pages; ++index) {
       entry.page_updates[head.page_update_count++] = {*sequence.slot, index, sequence.pages[index],
                                                       0};
@@ -253,32 +291,76 @@ Status EngineCore::complete_oldest() {
   return {};
 }
 
+std::optional<uint32_t> EngineCore::spare_anchor(const Sequence& sequence, uint32_t rows) {
+  const kernels::ControlLimits& limits = sequence.generation->plan().limits;
+  if (limits.anchor_tokens == 0) return std::nullopt;
+  const uint32_t last = std::min(sequence.submitted + rows, limits.max_positions) - 1;
+  if (last / limits.anchor_tokens * limits.anchor_tokens <= sequence.anchor_index) {
+    return std::nullopt;
+  }
+  const auto anchor = sequence.generation->pool().take_anchor();
+  ATLAS_CHECK(anchor, "there are anchors for every live sequence and its steps in flight");
+  return anchor;
+}
+
+void EngineCore::take_anchor(Sequence& sequence, const Share& share,
+                             const kernels::SequenceResult& outcome, bool current) {
+  if (!share.spare_anchor) return;
+  CacheShare unused;
+  if (current && outcome.anchor == *share.spare_anchor) {
+    if (sequence.anchor) unused.anchors.push_back(*sequence.anchor);
+    sequence.anchor = share.spare_anchor;
+    sequence.anchor_index = outcome.anchor_index;
+  } else {
+    unused.anchors.push_back(*share.spare_anchor);
+  }
+  share.sequence->generation->pool().give_back(std::move(unused), 0);
+}
+
 void EngineCore::read_result(const Flight& flight, const exec::ResultView& result) {
-  uint32_t logit_row = 0;
   for (size_t i = 0; i < flight.draft.shares.size(); ++i) {
     const Share& share = flight.draft.shares[i];
-    const auto scores = result.scores.subspan(logit_row, share.logit_rows);
-    logit_row += share.logit_rows;
-    Sequence& sequence = *share.sequence;
-    if (sequence.finished || flight.epochs[i] != sequence.epoch) continue;
-    if (share.prompt) counters_.prompt_tokens += share.rows;
     const kernels::SequenceResult& outcome = result.sequences[i];
+    Sequence& sequence = *share.sequence;
+    const bool current = !sequence.finished && flight.epochs[i] == sequence.epoch;
+    take_anchor(sequence, share, outcome, current);
+    if (!current) continue;
+    if (share.prompt) counters_.prompt_tokens += share.rows;
     if (outcome.error != 0) {
-      finish(share.sequence, FinishReason::kError,
-             internal_error("the model gave a logit that is not finite at position {}",
-                            outcome.length == 0 ? 0 : outcome.length - 1),
-             {});
+      finish(share.sequence, FinishReason::kError, step_error(outcome), {});
       continue;
     }
-    if (sequence.wants_prompt_scores()) take_scores(sequence, share, scores);
     if (share.sample) {
-      take_token(share.sequence, outcome.token,
-                 sequence.spec.logprobs && !scores.empty() ? &scores.back() : nullptr);
-    } else if (share.ends_prefill && sequence.spec.max_tokens == 0) {
-      Update update;
-      update.prompt = std::move(sequence.prompt_scores);
-      finish(share.sequence, FinishReason::kLength, Status(), std::move(update));
+      take_tokens(share.sequence, share, outcome, result);
+    } else {
+      if (sequence.wants_prompt_scores())
+        take_scores(sequence, share, scores_of(share, outcome, result));
+      if (share.ends_prefill && sequence.spec.max_tokens == 0) {
+        Update update;
+        update.prompt = std::move(sequence.prompt_scores);
+        finish(share.sequence, FinishReason::kLength, Status(), std::move(update));
+      }
     }
+  }
+}
+
+void EngineCore::take_tokens(const SequencePtr& sequence, const Share& share,
+                             const kernels::SequenceResult& outcome,
+                             const exec::ResultView& result) {
+  const auto scores = scores_of(share, outcome, result);
+  if (sequence->wants_prompt_scores()) take_scores(*sequence, share, scores);
+  if (share.feed_back) {
+    // Rows whose drafts were rejected, or that were cut, are no positions of the sequence.
+    sequence->submitted -= share.rows - outcome.token_count;
+    sequence->sampled += outcome.token_count - 1;
+    counters_.drafted_tokens += outcome.row_count - 1;
+    counters_.accepted_tokens += outcome.token_count - 1;
+  }
+  // A prefill's one token belongs to its last logit row; a decoding step has a logit row a token.
+  const size_t first = share.feed_back ? 0 : scores.size() - 1;
+  for (uint32_t i = 0; i < outcome.token_count && !sequence->finished; ++i) {
+    const bool scored = sequence->spec.logprobs && !scores.empty();
+    take_token(sequence, outcome.tokens[i], scored ? &scores[first + i] : nullptr);
   }
 }
 

@@ -58,9 +58,11 @@ uint64_t Generation::bytes_beside(const plan::Plan& plan, const plan::Plan* shar
   uint64_t sum = bytes(LedgerLine::kWorkspace) + bytes(LedgerLine::kGraphs);
   const SwapClass swap = share == nullptr ? SwapClass::kWeights : swap_class(*share, plan);
   if (swap != SwapClass::kSteps) {
-    sum += bytes(LedgerLine::kCache) + bytes(LedgerLine::kControl) + bytes(LedgerLine::kPinned);
+    sum += bytes(LedgerLine::kCache) + bytes(LedgerLine::kAnchors) + bytes(LedgerLine::kControl) +
+           bytes(LedgerLine::kPinned);
   }
-  if (swap == SwapClass::kWeights) sum += bytes(LedgerLine::kWeights);
+  if (swap == SwapClass::kWeights)
+    sum += bytes(LedgerLine::kWeights) + bytes(LedgerLine::kRowCache);
   return sum;
 }
 
@@ -86,9 +88,9 @@ Result<std::shared_ptr<Generation>> Generation::build(std::shared_ptr<PlannedMod
   if (swap == SwapClass::kSteps) {
     generation->state_ = share->state_;
   } else {
-    ATLAS_ASSIGN_OR_RETURN(
-        generation->state_.buffers,
-        allocate({LedgerLine::kCache, LedgerLine::kControl, LedgerLine::kPinned}));
+    ATLAS_ASSIGN_OR_RETURN(generation->state_.buffers,
+                           allocate({LedgerLine::kCache, LedgerLine::kAnchors, LedgerLine::kControl,
+                                     LedgerLine::kPinned}));
   }
   if (swap == SwapClass::kWeights) {
     ATLAS_ASSIGN_OR_RETURN(generation->weights_, allocate({LedgerLine::kWeights}));
@@ -112,9 +114,16 @@ Result<std::shared_ptr<Generation>> Generation::build(std::shared_ptr<PlannedMod
   if (generation->state_.control == nullptr) {
     ATLAS_ASSIGN_OR_RETURN(generation->state_.control,
                            exec::ControlBlock::create(plan, buffers, stream));
-    // The last page and the last slot are for self-tests.
+    if (plan.feed) {
+      ATLAS_CHECK(model->open_table != nullptr, "a plan with a feed and no table");
+      ATLAS_ASSIGN_OR_RETURN(std::unique_ptr<exec::RowSource> table, model->open_table());
+      generation->state_.control->attach(
+          std::make_unique<exec::HostFeed>(plan, buffers, std::move(table)));
+    }
+    // The last page, slot and anchor are for self-tests.
     generation->state_.pool =
-        std::make_shared<CachePool>(plan.page_count - 1, plan.limits.max_slots - 1);
+        std::make_shared<CachePool>(plan.page_count - 1, plan.limits.max_slots - 1,
+                                    plan.limits.anchors == 0 ? 0 : plan.limits.anchors - 1);
   }
   progress("recording steps", 0);
   ATLAS_ASSIGN_OR_RETURN(generation->steps_,

@@ -38,6 +38,8 @@ struct PlannedModel {
   plan::Plan plan;
   exec::GraphPolicy graphs = exec::GraphPolicy::kOn;
   uint32_t load_threads = 1;
+  /// Opens the table of a model whose plan has a feed.
+  std::function<Result<std::unique_ptr<exec::RowSource>>()> open_table;
 };
 
 /// Plans `model.program`; fills `model.plan`.

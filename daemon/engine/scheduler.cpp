@@ -74,7 +74,7 @@ std::optional<StepDraft> Scheduler::prefill(const std::vector<SequencePtr>& runn
     return one->generation != leader->generation || one->wants_prompt_scores() != scores;
   });
   std::rotate(waiting.begin(), std::find(waiting.begin(), waiting.end(), leader), waiting.end());
-  if (waiting.size() > limits_.decode_rows) waiting.resize(limits_.decode_rows);
+  if (waiting.size() > limits_.decode_sequences) waiting.resize(limits_.decode_sequences);
 
   StepDraft draft{plan::StepKind::kPrefill, leader->generation, {}};
   uint32_t budget =
@@ -88,8 +88,10 @@ std::optional<StepDraft> Scheduler::prefill(const std::vector<SequencePtr>& runn
     // Token counts tell prompt from output, so a resumed sequence's rows do not mix the two.
     const bool prompt = sequence.submitted < sequence.prompt_tokens();
     if (prompt && sequence.counts_tokens()) end = std::min(end, sequence.prompt_tokens());
-    Share share{waiting[i], end - sequence.submitted,   0, false, false,
-                prompt,     end == sequence.prefill_end};
+    Share share{.sequence = waiting[i],
+                .rows = end - sequence.submitted,
+                .prompt = prompt,
+                .ends_prefill = end == sequence.prefill_end};
     share.sample = share.ends_prefill && sequence.sampled < sequence.spec.max_tokens;
     share.logit_rows = scores ? share.rows : (share.sample ? 1 : 0);
     budget -= share.rows;
@@ -100,16 +102,22 @@ std::optional<StepDraft> Scheduler::prefill(const std::vector<SequencePtr>& runn
 
 std::optional<StepDraft> Scheduler::decode(const std::vector<SequencePtr>& running,
                                            const std::function<bool(Sequence&)>& can_decode) {
-  StepDraft draft{plan::StepKind::kDecode, nullptr, {}};
+  StepDraft draft{
+      limits_.drafts == 0 ? plan::StepKind::kDecode : plan::StepKind::kVerify, nullptr, {}};
+  const uint32_t rows = 1 + limits_.drafts;
   const size_t first = running.empty() ? 0 : decode_turn_ % running.size();
-  for (size_t i = 0; i < running.size() && draft.shares.size() < limits_.decode_rows; ++i) {
+  for (size_t i = 0; i < running.size() && draft.shares.size() < limits_.decode_sequences; ++i) {
     const SequencePtr& sequence = running[(first + i) % running.size()];
     if (!wants_decode(*sequence)) continue;
     if (draft.generation != nullptr && sequence->generation != draft.generation) continue;
     // Taking a page for one sequence may have preempted another that was to be looked at.
     if (!can_decode(*sequence) || !wants_decode(*sequence)) continue;
     draft.generation = sequence->generation;
-    draft.shares.push_back({sequence, 1, 1, true, true, false, false});
+    draft.shares.push_back({.sequence = sequence,
+                            .rows = rows,
+                            .logit_rows = rows,
+                            .feed_back = true,
+                            .sample = true});
   }
   // Where not all fit, or two generations run, the start moves on.
   ++decode_turn_;

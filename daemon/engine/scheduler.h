@@ -21,8 +21,9 @@ struct Share {
   uint32_t logit_rows = 0;
   bool feed_back = false;  // the row's id is on the device
   bool sample = false;
-  bool prompt = false;        // the rows are of the prompt
-  bool ends_prefill = false;  // its last row is the last whose id the host knows
+  bool prompt = false;                   // the rows are of the prompt
+  bool ends_prefill = false;             // its last row is the last whose id the host knows
+  std::optional<uint32_t> spare_anchor;  // for a state that the step may reach
 };
 
 struct StepDraft {
@@ -36,7 +37,8 @@ struct StepDraft {
 struct SchedulerLimits {
   uint32_t prefill_rows = 0;  // of the largest prefill bucket
   uint32_t score_rows = 0;    // of the largest bucket with logits for every row
-  uint32_t decode_rows = 0;
+  uint32_t decode_sequences = 0;
+  uint32_t drafts = 0;         // rows of a sequence beside the first in a decoding step
   double latency_bound_s = 0;  // a prefill step between decode steps should take no longer
 };
 

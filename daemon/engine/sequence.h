@@ -17,7 +17,8 @@ namespace atlas::engine {
 class Generation;
 
 /// Positions: the sequence is prompt + generated tokens. `submitted` positions have been given to
-/// the device in steps, of which results of `generated` tokens have come back.
+/// the device in steps, of which results of `generated` tokens have come back. A step with drafts
+/// counts all its rows until its result says how many of them were accepted.
 struct Sequence {
   RequestId id = 0;
   RequestSpec spec;
@@ -26,14 +27,16 @@ struct Sequence {
   std::shared_ptr<Generation> generation;  // from its first admission on
 
   std::vector<TokenId> generated;
-  uint32_t submitted = 0;  // positions given to the device
-  uint32_t sampled = 0;    // tokens that submitted steps sample, seen or not
+  uint32_t submitted = 0;  // positions given to the device, at most
+  uint32_t sampled = 0;    // tokens that submitted steps sample at least, seen or not
   std::optional<uint32_t> slot;
   std::vector<uint32_t> pages;
-  uint32_t pages_announced = 0;  // of `pages`, in the device's block table
-  uint64_t last_step = 0;        // that names the sequence
-  bool fresh = true;             // the next step resets the slot
-  uint32_t epoch = 0;            // grows with each preemption: results of older steps are void
+  uint32_t pages_announced = 0;    // of `pages`, in the device's block table
+  std::optional<uint32_t> anchor;  // the state at anchor_index, as of the last result
+  uint32_t anchor_index = 0;
+  uint64_t last_step = 0;  // that names the sequence
+  bool fresh = true;       // the next step resets the slot
+  uint32_t epoch = 0;      // grows with each preemption: results of older steps are void
   bool finished = false;
   bool waiting = false;   // preempted: in the queue again
   uint64_t admitted = 0;  // order of admission

@@ -13,7 +13,7 @@ Result<std::unique_ptr<Stepper>> Stepper::create(std::shared_ptr<Generation> gen
 }
 
 Stepper::~Stepper() {
-  for (Slot& slot : slots_) generation_->pool().give_back(slot.pages, std::nullopt, 0);
+  for (Slot& slot : slots_) give_back(slot);
 }
 
 uint32_t Stepper::max_scored_rows() const {
@@ -25,6 +25,62 @@ uint32_t Stepper::max_scored_rows() const {
     }
   }
   return rows;
+}
+
+void Stepper::give_back(Slot& slot) {
+  CacheShare share{std::move(slot.pages), std::nullopt, {}};
+  if (slot.anchor) share.anchors.push_back(*slot.anchor);
+  generation_->pool().give_back(std::move(share), 0);
+  slot = {};
+}
+
+plan::StepKind Stepper::decode_kind() const {
+  return generation_->plan().limits.drafts == 0 ? plan::StepKind::kDecode : plan::StepKind::kVerify;
+}
+
+Result<std::optional<uint32_t>> Stepper::write_rows(const StepRows& rows, exec::EntryView& entry) {
+  const plan::Plan& plan = generation_->plan();
+  Slot& slot = slots_.at(rows.slot);
+  const auto count = static_cast<uint32_t>(rows.tokens.size());
+  const uint32_t pages = (slot.length + count + plan.page_tokens - 1) / plan.page_tokens;
+  while (slot.pages.size() < pages) {
+    const auto page = generation_->pool().take_page();
+    if (!page || pages > plan.limits.max_pages) {
+      return invalid_argument("{} positions do not fit the context or the cache",
+                              slot.length + count);
+    }
+    slot.pages.push_back(*page);
+  }
+  kernels::SequenceInput& input = entry.sequences[entry.head->sequence_count++];
+  input = {};
+  input.slot = rows.slot;
+  input.flags = (slot.length == 0 ? kernels::kSequenceReset : 0u) | kernels::kSequencePromptRows;
+  input.first_row = entry.head->row_count;
+  input.row_count = count;
+  input.logit_first = entry.head->logit_count;
+  input.logit_count = rows.logit_rows;
+  input.next_token = kernels::kNoToken;
+  input.anchor = input.spare_anchor = kernels::kNoAnchor;
+  std::fill_n(input.history, kernels::kHistoryIds, kernels::kNoToken);
+  input.sampling.top_p = 1.0f;
+  input.sampling.repetition_penalty = 1.0f;
+  std::copy(rows.tokens.begin(), rows.tokens.end(), entry.ids.begin() + entry.head->row_count);
+  std::fill_n(entry.targets.begin() + entry.head->logit_count, rows.logit_rows, kernels::kNoToken);
+  for (; slot.announced < pages; ++slot.announced) {
+    entry.page_updates[entry.head->page_update_count++] = {rows.slot, slot.announced,
+                                                           slot.pages[slot.announced], 0};
+  }
+  entry.head->row_count += count;
+  entry.head->logit_count += rows.logit_rows;
+  slot.length += count;
+  const uint32_t chunk = plan.limits.anchor_tokens;
+  if (chunk == 0 || count == 0 || (slot.length - 1) / chunk * chunk <= slot.anchor_index) {
+    return std::optional<uint32_t>();
+  }
+  const auto spare = generation_->pool().take_anchor();
+  if (!spare) return resource_exhausted("no anchor is free for {} sequences", slots_.size());
+  input.spare_anchor = *spare;
+  return spare;
 }
 
 Result<std::vector<float>> Stepper::run(plan::StepKind kind, std::span<const StepRows> rows) {
@@ -44,48 +100,24 @@ Result<std::vector<float>> Stepper::run(plan::StepKind kind, std::span<const Ste
     ATLAS_RETURN_IF_ERROR(steps.verify(*bucket, stream_, generation_->scratch_page()));
   }
   exec::EntryView entry = generation_->control().begin();
+  std::vector<std::optional<uint32_t>> spares;
   for (const StepRows& one : rows) {
-    Slot& slot = slots_.at(one.slot);
-    if (one.restart) {
-      generation_->pool().give_back(slot.pages, std::nullopt, 0);
-      slot = {};
-    }
-    const auto count = static_cast<uint32_t>(one.tokens.size());
-    const uint32_t pages = (slot.length + count + plan.page_tokens - 1) / plan.page_tokens;
-    while (slot.pages.size() < pages) {
-      const auto page = generation_->pool().take_page();
-      if (!page || pages > plan.limits.max_pages) {
-        return invalid_argument("{} positions do not fit the context or the cache",
-                                slot.length + count);
-      }
-      slot.pages.push_back(*page);
-    }
-    kernels::SequenceInput& input = entry.sequences[entry.head->sequence_count++];
-    input = {};
-    input.slot = one.slot;
-    input.flags = (slot.length == 0 ? kernels::kSequenceReset : 0u) | kernels::kSequencePromptRows;
-    input.first_row = entry.head->row_count;
-    input.row_count = count;
-    input.logit_first = entry.head->logit_count;
-    input.logit_count = one.logit_rows;
-    input.sampling.top_p = 1.0f;
-    input.sampling.repetition_penalty = 1.0f;
-    std::copy(one.tokens.begin(), one.tokens.end(), entry.ids.begin() + entry.head->row_count);
-    std::fill_n(entry.targets.begin() + entry.head->logit_count, one.logit_rows, kernels::kNoToken);
-    for (; slot.announced < pages; ++slot.announced) {
-      entry.page_updates[entry.head->page_update_count++] = {one.slot, slot.announced,
-                                                             slot.pages[slot.announced], 0};
-    }
-    entry.head->row_count += count;
-    entry.head->logit_count += one.logit_rows;
-    slot.length += count;
+    if (one.restart) give_back(slots_.at(one.slot));
+    ATLAS_ASSIGN_OR_RETURN(const auto spare, write_rows(one, entry));
+    spares.push_back(spare);
   }
   const uint64_t step = generation_->control().finish();
   ATLAS_RETURN_IF_ERROR(steps.launch(*bucket, stream_));
   ATLAS_RETURN_IF_ERROR(stream_.synchronize());
   ATLAS_ASSIGN_OR_RETURN(const exec::ResultView result, generation_->control().result(step));
-  for (const kernels::SequenceResult& one : result.sequences) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const kernels::SequenceResult& one = result.sequences[i];
     if (one.error != 0) return internal_error("step {} reports error bits {}", step, one.error);
+    if (!spares[i]) continue;
+    Slot& slot = slots_.at(rows[i].slot);
+    if (slot.anchor) generation_->pool().give_back({{}, std::nullopt, {*slot.anchor}}, 0);
+    slot.anchor = spares[i];
+    slot.anchor_index = one.anchor_index;
   }
   std::vector<float> logits(uint64_t{logit_count} * plan.limits.vocab);
   if (!logits.empty()) {
@@ -104,9 +136,8 @@ Status Stepper::run_sequence(
     const auto count = std::min<uint32_t>(chunk, static_cast<uint32_t>(tokens.size()) - first);
     const bool decode = chunk == 1 && first > 0;
     const StepRows rows{0, tokens.subspan(first, count), count, first == 0};
-    ATLAS_ASSIGN_OR_RETURN(
-        const std::vector<float> logits,
-        run(decode ? plan::StepKind::kDecode : plan::StepKind::kPrefill, {&rows, 1}));
+    ATLAS_ASSIGN_OR_RETURN(const std::vector<float> logits,
+                           run(decode ? decode_kind() : plan::StepKind::kPrefill, {&rows, 1}));
     ATLAS_RETURN_IF_ERROR(visit(first, logits));
     first += count;
   }

@@ -28,6 +28,8 @@ class Stepper {
   Stepper(const Stepper&) = delete;
   Stepper& operator=(const Stepper&) = delete;
 
+  /// The kind of a step with one row a sequence.
+  plan::StepKind decode_kind() const;
   /// Runs one step of `kind` and returns the logits of all logit rows, in order: [l, vocab].
   /// Errors: kInvalidArgument if no bucket holds the rows or the pages are used up.
   Result<std::vector<float>> run(plan::StepKind kind, std::span<const StepRows> rows);
@@ -50,7 +52,12 @@ class Stepper {
     uint32_t length = 0;
     std::vector<uint32_t> pages;
     uint32_t announced = 0;
+    std::optional<uint32_t> anchor;
+    uint32_t anchor_index = 0;
   };
+  void give_back(Slot& slot);
+  /// Writes a slot's share of a step; the anchor that it may fill, if it reaches one.
+  Result<std::optional<uint32_t>> write_rows(const StepRows& rows, exec::EntryView& entry);
   std::shared_ptr<Generation> generation_;
   Stream stream_;
   std::vector<Slot> slots_;

@@ -41,16 +41,28 @@ Result<std::shared_ptr<ControlBlock>> ControlBlock::create(const plan::Plan& pla
   control.slots = device_pointer<kernels::SlotState>(buffers, plan.slots);
   control.block_table = device_pointer<uint32_t>(buffers, plan.block_table);
   control.counts = device_pointer<uint32_t>(buffers, plan.counts);
-  control.rows = device_pointer<kernels::RowInput>(buffers, plan.rows);
+  control.step.rows = device_pointer<kernels::RowInput>(buffers, plan.rows);
+  control.step.spans = device_pointer<kernels::RowSpan>(buffers, plan.spans);
+  control.draft.rows = device_pointer<kernels::RowInput>(buffers, plan.draft_rows);
+  control.draft.spans = device_pointer<kernels::RowSpan>(buffers, plan.draft_spans);
+  control.draft_sources = device_pointer<uint32_t>(buffers, plan.draft_sources);
+  control.next_ids = device_pointer<uint32_t>(buffers, plan.next_ids);
   control.logit_rows = device_pointer<uint32_t>(buffers, plan.logit_rows);
   control.sampled = device_pointer<uint32_t>(buffers, plan.sampled);
   control.scores = device_pointer<kernels::RowScore>(buffers, plan.scores);
   control.next_step = 1;
   ATLAS_RETURN_IF_ERROR(
       stream.copy_to_device(buffers.at(plan.control).address(), &control, sizeof(control)));
-  for (const plan::BufferId id : {plan.entry, plan.slots, plan.block_table, plan.counts, plan.rows,
-                                  plan.logit_rows, plan.sampled, plan.scores}) {
+  // All arrays of the control block but its constant head, and what sequences keep in their slots.
+  for (plan::BufferId id = 0; id < plan.buffers.size(); ++id) {
+    const bool array = plan.buffers[id].line == plan::LedgerLine::kControl && id != plan.control;
+    if (!array && !(plan.slot_bytes != 0 && id == plan.slot_state)) continue;
     ATLAS_RETURN_IF_ERROR(stream.fill(buffers.at(id).address(), 0, buffers.at(id).bytes()));
+  }
+  if (plan.feed) {
+    for (const plan::BufferId id : {plan.feed->requests, plan.feed->answers}) {
+      std::memset(buffers.at(id).host().data(), 0, buffers.at(id).bytes());
+    }
   }
   ATLAS_RETURN_IF_ERROR(stream.synchronize());
   return block;
@@ -81,6 +93,7 @@ uint64_t ControlBlock::finish() {
   auto* head = reinterpret_cast<kernels::StepEntry*>(entry(next_step_));
   // The entry's content must be visible before its number is: a device that polls relies on it.
   std::atomic_ref<uint64_t>(head->step).store(next_step_, std::memory_order_release);
+  if (feed_ != nullptr) feed_->expect(next_step_);
   return next_step_++;
 }
 

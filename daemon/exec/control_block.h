@@ -7,6 +7,7 @@
 
 #include "daemon/device/device.h"
 #include "daemon/exec/buffers.h"
+#include "daemon/exec/host_feed.h"
 #include "daemon/plan/plan.h"
 #include "kernels/common/control.h"
 
@@ -41,6 +42,9 @@ class ControlBlock {
   /// The slot and the page that no sequence gets: for self-tests.
   uint32_t scratch_slot() const { return limits_.max_slots - 1; }
 
+  /// Brings the steps from now on what they ask the host for.
+  void attach(std::unique_ptr<HostFeed> feed) { feed_ = std::move(feed); }
+
   /// The next step's entry, emptied. The step ring_entries before it must have finished.
   EntryView begin();
   /// Makes the entry that begin() gave final and returns its step's number; launch comes next.
@@ -58,6 +62,7 @@ class ControlBlock {
   unsigned char* ring_ = nullptr;
   unsigned char* results_ = nullptr;
   uint64_t next_step_ = 1;
+  std::unique_ptr<HostFeed> feed_;
 };
 
 }  // namespace atlas::exec

@@ -125,13 +125,14 @@ bool Steps::verified(const Bucket& bucket) const { return entries_.at(bucket).ve
 
 /// Everything that a run of a step on the scratch slot leaves behind.
 struct Steps::Snapshot {
-  std::vector<std::byte> logits, page;
+  std::vector<std::byte> logits, page, slot_state, anchor;
   std::vector<kernels::SequenceResult> sequences;
   std::vector<kernels::RowScore> scores;
 
   const char* difference(const Snapshot& other) const {
     if (logits != other.logits) return "logits";
     if (page != other.page) return "keys and values";
+    if (slot_state != other.slot_state || anchor != other.anchor) return "recurrent state";
     const auto same = [](const auto& a, const auto& b) {
       return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
     };
@@ -141,15 +142,27 @@ struct Steps::Snapshot {
   }
 };
 
+ScratchPlace Steps::place_of(plan::BufferId buffer, uint64_t index, uint64_t bytes) const {
+  if (bytes == 0) return {};
+  return {buffers_.at(buffer).address() + index * bytes, bytes};
+}
+
 Result<Steps::Snapshot> Steps::run_scratch(const Bucket& bucket, const StepExecutable& step,
                                            Stream& stream, uint32_t scratch_page) {
   const bool prefill = bucket.kind == plan::StepKind::kPrefill;
   const uint32_t rows =
       prefill ? std::min({bucket.rows, plan_.page_tokens, plan_.limits.max_positions}) : 1;
-  const uint64_t page_address =
-      buffers_.at(plan_.pages).address() + scratch_page * plan_.page_bytes;
+  const ScratchPlace page{buffers_.at(plan_.pages).address() + scratch_page * plan_.page_bytes,
+                          plan_.page_bytes};
+  const ScratchPlace slot = place_of(plan_.slot_state, control_->scratch_slot(), plan_.slot_bytes);
+  const uint32_t spare = plan_.limits.anchors - 1;
+  const ScratchPlace anchor = plan_.limits.anchors == 0
+                                  ? ScratchPlace{}
+                                  : place_of(plan_.anchors, spare, plan_.anchor_bytes);
   // A record that a graph leaves out must not find what the walk before it left behind.
-  ATLAS_RETURN_IF_ERROR(stream.fill(page_address, kStale, plan_.page_bytes));
+  for (const ScratchPlace& place : {page, slot, anchor}) {
+    if (place.bytes != 0) ATLAS_RETURN_IF_ERROR(stream.fill(place.address, kStale, place.bytes));
+  }
   for (plan::BufferId id = 0; id < plan_.buffers.size(); ++id) {
     const bool scratch = plan_.buffers[id].line == plan::LedgerLine::kWorkspace ||
                          id == plan_.sampled || id == plan_.scores;
@@ -168,6 +181,10 @@ Result<Steps::Snapshot> Steps::run_scratch(const Bucket& bucket, const StepExecu
   sequence.flags =
       kernels::kSequenceReset | kernels::kSequenceSample | kernels::kSequencePromptRows;
   sequence.row_count = rows;
+  sequence.next_token = kernels::kNoToken;
+  sequence.anchor = kernels::kNoAnchor;
+  sequence.spare_anchor = plan_.limits.anchors == 0 ? kernels::kNoAnchor : spare;
+  std::fill_n(sequence.history, kernels::kHistoryIds, kernels::kNoToken);
   sequence.logit_count = 1;
   sequence.score = 1;
   sequence.score_top = 1;
@@ -183,12 +200,16 @@ Result<Steps::Snapshot> Steps::run_scratch(const Bucket& bucket, const StepExecu
   Snapshot snapshot;
   snapshot.sequences.assign(result.sequences.begin(), result.sequences.end());
   snapshot.scores.assign(result.scores.begin(), result.scores.end());
-  snapshot.logits.resize(uint64_t{plan_.limits.vocab} * sizeof(float));
-  snapshot.page.resize(plan_.page_bytes);
-  ATLAS_RETURN_IF_ERROR(stream.copy_to_host(
-      snapshot.logits.data(), buffers_.at(plan_.logits).address(), snapshot.logits.size()));
-  ATLAS_RETURN_IF_ERROR(
-      stream.copy_to_host(snapshot.page.data(), page_address, snapshot.page.size()));
+  const auto copy = [&](const ScratchPlace& place, std::vector<std::byte>& to) {
+    to.resize(place.bytes);
+    return to.empty() ? Status() : stream.copy_to_host(to.data(), place.address, to.size());
+  };
+  const ScratchPlace logits{buffers_.at(plan_.logits).address(),
+                            uint64_t{plan_.limits.vocab} * sizeof(float)};
+  ATLAS_RETURN_IF_ERROR(copy(logits, snapshot.logits));
+  ATLAS_RETURN_IF_ERROR(copy(page, snapshot.page));
+  ATLAS_RETURN_IF_ERROR(copy(slot, snapshot.slot_state));
+  ATLAS_RETURN_IF_ERROR(copy(anchor, snapshot.anchor));
   return snapshot;
 }
 

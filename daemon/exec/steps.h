@@ -21,6 +21,12 @@ Result<KernelTable> resolve_kernels(const plan::Plan& plan, const std::vector<Mo
 
 enum class GraphPolicy { kOn, kOff };
 
+/// What a self-test looks at: bytes on the device.
+struct ScratchPlace {
+  AtlasAddress address = 0;
+  uint64_t bytes = 0;
+};
+
 class Steps {
  public:
   static Result<std::unique_ptr<Steps>> build(const std::shared_ptr<Device>& device,
@@ -61,6 +67,7 @@ class Steps {
   Steps(const plan::Plan& plan, BufferTable buffers, std::shared_ptr<ControlBlock> control)
       : plan_(plan), buffers_(std::move(buffers)), control_(std::move(control)) {}
   struct Snapshot;
+  ScratchPlace place_of(plan::BufferId buffer, uint64_t index, uint64_t bytes) const;
   Result<Snapshot> run_scratch(const plan::Bucket& bucket, const StepExecutable& step,
                                Stream& stream, uint32_t scratch_page);
 

@@ -55,6 +55,9 @@ Status load_vector(const plan::PlanInput& input, const plan::Vector& vector,
   if (values.empty()) {
     ATLAS_ASSIGN_OR_RETURN(const AtlasTensor tensor, input.weights->tensor(vector.tensor, false));
     ATLAS_ASSIGN_OR_RETURN(values, read_floats(*input.weights, tensor, vector.n));
+    if (vector.plus != 0) {
+      for (float& value : values) value += vector.plus;
+    }
     input.weights->drop_cache(tensor);
   }
   return stream.copy_to_device(buffers.at(vector.buffer).address(), values.data(),
@@ -207,6 +210,10 @@ Status load_weights(const plan::PlanInput& input, const plan::Plan& plan,
   for (const plan::Weight& weight : plan.weights) total += buffers.at(weight.buffer).bytes();
   for (const plan::Vector& vector : plan.vectors) {
     ATLAS_RETURN_IF_ERROR(load_vector(input, vector, buffers, stream));
+  }
+  for (const plan::Constant& constant : plan.constants) {
+    ATLAS_RETURN_IF_ERROR(stream.copy_to_device(buffers.at(constant.buffer).address(),
+                                                constant.bytes.data(), constant.bytes.size()));
   }
   const auto count = [&](uint64_t bytes) {
     done += bytes;

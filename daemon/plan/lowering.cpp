@@ -1,12 +1,5 @@
-// Each kind of operation becomes records: the core's own here, those of plugins by asking them.
-#include "daemon/plan/lowering.h"
-
-#include <cstddef>
-#include <optional>
-
-#include "daemon/device/abi_call.h"
-#include "kernels/common/core.h"
-#include "plugins/sdk/record.h"
+// Operations of the core on rows, and the frame of a step: fetch first, commit last.
+#include "daemon/plan/step_lowering.h"
 
 namespace atlas::plan {
 
@@ -15,402 +8,366 @@ using kernels::StepControl;
 
 namespace {
 
-constexpr AtlasBufferRef kNowhere{ATLAS_NO_BUFFER, 0, 0};
-
-/// Threads of a block for the core's row kernels; a CPU ignores it.
-constexpr uint32_t kRowBlock = 256;
-
-class StepLowering {
- public:
-  StepLowering(PlanBuilder& builder, const Bucket& bucket)
-      : builder_(builder), bucket_(bucket), sink_{sizeof(AtlasRecordSink), 0, this, &emit} {
-    step_.bucket = bucket;
+/// Checks groups against the columns that they lie in.
+Status check_groups(const char* what, const Groups& groups, const Value& value) {
+  const uint64_t reach =
+      groups.count == 0 ? 0 : uint64_t{groups.count - 1} * groups.stride + groups.width;
+  if (groups.count == 0 || groups.width == 0 || reach > value.width) {
+    return internal_error("{}: {} groups of {} columns, {} apart, in {} columns", what,
+                          groups.count, groups.width, groups.stride, value.width);
   }
-
-  Status run() {
-    ATLAS_RETURN_IF_ERROR(fetch_record());
-    for (const NamedOperation& named : builder_.input().program->operations) {
-      name_ = named.name;
-      owner_ = "core";
-      Status status =
-          std::visit([this](const auto& operation) { return lower(operation); }, named.operation);
-      if (!status.ok()) return status.with_context(named.name);
-    }
-    ATLAS_RETURN_IF_ERROR(commit_record());
-    builder_.plan.steps.push_back(std::move(step_));
-    return {};
-  }
-
- private:
-  static AtlasCode emit(void* context, const AtlasRecord* record, AtlasError*) {
-    auto* self = static_cast<StepLowering*>(context);
-    Record copy;
-    copy.operation = self->name_;
-    copy.owner = self->owner_;
-    copy.kernel = record->kernel;
-    copy.params_digest = record->params_digest;
-    for (size_t i = 0; i < 3; ++i) {
-      copy.grid[i] = record->grid[i];
-      copy.block[i] = record->block[i];
-    }
-    copy.shared_bytes = record->shared_bytes;
-    copy.bytes_read = record->bytes_read;
-    const auto* params = static_cast<const std::byte*>(record->params);
-    copy.params.assign(params, params + record->params_size);
-    copy.relocations.assign(record->relocations, record->relocations + record->relocation_count);
-    self->step_.records.push_back(std::move(copy));
-    return ATLAS_OK;
-  }
-
-  // ---- Places ----------------------------------------------------------------------------------
-
-  uint32_t max_rows(RowDomain domain) const {
-    return domain == RowDomain::kRows ? bucket_.rows : bucket_.logit_rows;
-  }
-  AtlasBufferRef control() const { return {builder_.plan.control, 0, 0}; }
-  AtlasBufferRef row_count(RowDomain domain) const {
-    return {builder_.plan.control, 0,
-            domain == RowDomain::kRows ? offsetof(StepControl, row_count)
-                                       : offsetof(StepControl, logit_count)};
-  }
-  BufferId activation_buffer(const Value& value) {
-    const Activation& activation = builder_.input().program->activations[value.activation];
-    const uint64_t rows = max_rows(activation.domain);
-    return builder_.buffer("activation " + activation.name, LedgerLine::kWorkspace,
-                           align_up(rows * activation.width * sizeof(float), 256));
-  }
-  AtlasBufferRef at(const Value& value) {
-    return {activation_buffer(value), 0, value.first * sizeof(float)};
-  }
-  void written(const Value& value) { ++versions_[value.activation]; }
-
-  template <typename Params>
-  Status submit(const sdk::Launch<Params>& launch) {
-    return abi::call(name_, &StepLowering::emit_launch<Params>, &launch, &sink_);
-  }
-  template <typename Params>
-  static AtlasCode emit_launch(const sdk::Launch<Params>* launch, const AtlasRecordSink* sink,
-                               AtlasError* error) {
-    return launch->emit(sink, error);
-  }
-  Status fetch_record() {
-    name_ = "fetch";
-    owner_ = "core";
-    sdk::Launch<kernels::ControlFetchParams> launch("control_fetch",
-                                                    kernels::kControlFetchParamsDigest);
-    launch.point(&launch.params.control, control());
-    launch.params.max_rows = bucket_.rows;
-    launch.params.max_logit_rows = bucket_.logit_rows;
-    launch.block(kRowBlock);
-    return submit(launch);
-  }
-  Status commit_record() {
-    name_ = "commit";
-    owner_ = "core";
-    sdk::Launch<kernels::ControlCommitParams> launch("control_commit",
-                                                     kernels::kControlCommitParamsDigest);
-    launch.point(&launch.params.control, control());
-    launch.block(kRowBlock);
-    return submit(launch);
-  }
-
-  // ---- Products --------------------------------------------------------------------------------
-
-  Status lower(const EmbedOp& op) {
-    ATLAS_ASSIGN_OR_RETURN(const auto placed, builder_.place({op.weight}));
-    const Weight& weight = builder_.plan.weights[placed.front().weight];
-    AtlasGatherProblem problem{};
-    problem.struct_size = sizeof(problem);
-    problem.max_rows = bucket_.rows;
-    problem.platform = builder_.plan.platform.c_str();
-    problem.format = weight.format.c_str();
-    problem.n = weight.n;
-    problem.k = weight.k;
-    if (weight.k != op.y.width) {
-      return invalid_argument("rows of '{}' have {} elements, and {} are expected",
-                              op.weight.module, weight.k, op.y.width);
-    }
-    problem.id_stride = sizeof(kernels::RowInput);
-    problem.ids = {builder_.plan.rows, 0, offsetof(kernels::RowInput, token)};
-    problem.y = at(op.y);
-    problem.y_stride = op.y.stride;
-    problem.weight = {weight.buffer, 0, 0};
-    problem.row_count = row_count(RowDomain::kRows);
-    owner_ = weight.plugin;
-    written(op.y);
-    return abi::call(fmt::format("plugin '{}', gather", weight.plugin),
-                     builder_.quant(weight.plugin).api->plan_gather, &problem, &sink_);
-  }
-
-  Status lower(const LinearOp& op) {
-    ATLAS_ASSIGN_OR_RETURN(const auto placed, builder_.place(op.weights));
-    uint64_t n = 0;
-    for (const PlacedWeight& one : placed) {
-      const Weight& weight = builder_.plan.weights[one.weight];
-      if (weight.k != op.x.width) {
-        return invalid_argument("weight '{}' takes {} inputs, and its input has {}",
-                                weight.parts.front().module, weight.k, op.x.width);
-      }
-      n += weight.n;
-    }
-    if (n != op.y.width) {
-      return invalid_argument(
-          "weight '{}' and those beside it give {} outputs, and {} are expected",
-          op.weights.front().module, n, op.y.width);
-    }
-    for (const PlacedWeight& one : placed) {
-      ATLAS_RETURN_IF_ERROR(product(op, builder_.plan.weights[one.weight], one.y_first));
-    }
-    written(op.y);
-    return {};
-  }
-
-  Status product(const LinearOp& op, const Weight& weight, uint64_t y_first) {
-    const QuantBackend& backend = builder_.quant(weight.plugin);
-    const std::string context = fmt::format("plugin '{}', product", weight.plugin);
-    const Value y = op.y.columns(y_first, weight.n);
-    AtlasLinearProblem problem{};
-    problem.struct_size = sizeof(problem);
-    problem.max_rows = max_rows(op.x.domain);
-    problem.platform = builder_.plan.platform.c_str();
-    problem.format = weight.format.c_str();
-    problem.n = weight.n;
-    problem.k = weight.k;
-    problem.y_stride = y.stride;
-    problem.x_stride = op.x.stride;
-    problem.epilogue = op.add ? ATLAS_EPILOGUE_ADD : ATLAS_EPILOGUE_NONE;
-    problem.x = at(op.x);
-    problem.y = at(y);
-    problem.weight = {weight.buffer, 0, 0};
-    problem.row_count = row_count(op.x.domain);
-    problem.workspace = kNowhere;
-
-    AtlasLinearNeeds needs{};
-    needs.struct_size = sizeof(needs);
-    ATLAS_RETURN_IF_ERROR(abi::call(context, backend.api->linear_needs, &problem, &needs));
-    if (needs.workspace_bytes != 0) problem.workspace = workspace(needs.workspace_bytes);
-    if (needs.input_encoding[0] != '\0') {
-      ATLAS_RETURN_IF_ERROR(encode(op.x, weight, needs, problem.x));
-    }
-    owner_ = weight.plugin;
-    if (!op.add || (needs.fused_epilogues & (1u << ATLAS_EPILOGUE_ADD)) != 0) {
-      return abi::call(context, backend.api->plan_linear, &problem, &sink_);
-    }
-    // The plugin cannot add: its product goes to a buffer of its own, and the core adds that.
-    problem.epilogue = ATLAS_EPILOGUE_NONE;
-    problem.y_stride = weight.n;
-    problem.y = {builder_.buffer("product", LedgerLine::kWorkspace,
-                                 align_up(problem.max_rows * weight.n * sizeof(float), 256)),
-                 0, 0};
-    ATLAS_RETURN_IF_ERROR(abi::call(context, backend.api->plan_linear, &problem, &sink_));
-    owner_ = "core";
-    sdk::Launch<kernels::AddParams> launch("add", kernels::kAddParamsDigest);
-    launch.point(&launch.params.x, problem.y);
-    launch.point(&launch.params.y, at(y));
-    launch.point(&launch.params.row_count, problem.row_count);
-    launch.params.x_stride = weight.n;
-    launch.params.y_stride = y.stride;
-    launch.params.n = static_cast<uint32_t>(weight.n);
-    launch.grid(problem.max_rows);
-    launch.block(kRowBlock);
-    return submit(launch);
-  }
-
-  /// Plans the encoding of `x` unless the step holds it already; `encoded` is where it lies.
-  Status encode(const Value& x, const Weight& weight, const AtlasLinearNeeds& needs,
-                AtlasBufferRef& encoded) {
-    const std::string encoding = needs.input_encoding;
-    const BufferId buffer =
-        builder_.buffer("encoded " + encoding, LedgerLine::kWorkspace,
-                        align_up(max_rows(x.domain) * needs.encoded_row_bytes, 256));
-    const Encoded wanted{x.activation, x.first, x.width, versions_[x.activation]};
-    std::optional<Encoded>& held = encoded_[encoding];
-    const AtlasBufferRef source = encoded;
-    encoded = {buffer, 0, 0};
-    if (held == wanted) return {};
-    held = wanted;
-    AtlasEncodeProblem problem{};
-    problem.struct_size = sizeof(problem);
-    problem.max_rows = max_rows(x.domain);
-    problem.platform = builder_.plan.platform.c_str();
-    problem.encoding = needs.input_encoding;
-    problem.k = x.width;
-    problem.x = source;
-    problem.x_stride = x.stride;
-    problem.out = encoded;
-    problem.row_count = row_count(x.domain);
-    owner_ = weight.plugin;
-    return abi::call(fmt::format("plugin '{}', encode", weight.plugin),
-                     builder_.quant(weight.plugin).api->plan_encode, &problem, &sink_);
-  }
-
-  AtlasBufferRef workspace(uint64_t bytes) {
-    return {builder_.buffer("workspace", LedgerLine::kWorkspace, align_up(bytes, 256)), 0, 0};
-  }
-
-  // ---- Attention -------------------------------------------------------------------------------
-
-  Status lower(const AttentionOp& op) {
-    ATLAS_ASSIGN_OR_RETURN(const AttentionBackend* backend, builder_.attention(op.backend));
-    const std::string context = fmt::format("plugin '{}', attention", op.backend);
-    const Plan& plan = builder_.plan;
-    AtlasAttentionProblem problem{};
-    problem.struct_size = sizeof(problem);
-    problem.max_rows = bucket_.rows;
-    problem.platform = plan.platform.c_str();
-    problem.backend = op.backend.c_str();
-    problem.heads = op.heads;
-    problem.kv_heads = op.kv_heads;
-    problem.head_dim = op.head_dim;
-    problem.max_sequences = plan.limits.max_sequences;
-    problem.scale = op.scale;
-    problem.max_pages = plan.limits.max_pages;
-    problem.q_stride = op.q.stride;
-    problem.k_stride = op.k.stride;
-    problem.v_stride = op.v.stride;
-    problem.out_stride = op.out.stride;
-    problem.q = at(op.q);
-    problem.k = at(op.k);
-    problem.v = at(op.v);
-    problem.out = at(op.out);
-    problem.control = control();
-    problem.page_stride = plan.page_bytes;
-    problem.workspace = kNowhere;
-    AtlasAttentionNeeds needs{};
-    needs.struct_size = sizeof(needs);
-    ATLAS_RETURN_IF_ERROR(abi::call(context, backend->api->needs, &problem, &needs));
-    problem.pages = {plan.pages, 0, page_offset_};
-    page_offset_ += align_up(needs.bytes_per_page, 64);
-    if (needs.workspace_bytes != 0) problem.workspace = workspace(needs.workspace_bytes);
-    owner_ = op.backend;
-    written(op.out);
-    return abi::call(context, backend->api->plan, &problem, &sink_);
-  }
-
-  // ---- Rows ------------------------------------------------------------------------------------
-
-  Status lower(const RmsNormOp& op) {
-    ATLAS_ASSIGN_OR_RETURN(const BufferId weight, builder_.vector(op.weight));
-    sdk::Launch<kernels::RmsNormParams> launch("rms_norm", kernels::kRmsNormParamsDigest);
-    launch.point(&launch.params.x, at(op.x));
-    launch.point(&launch.params.weight, {weight, 0, 0});
-    launch.point(&launch.params.y, at(op.y));
-    launch.params.n = static_cast<uint32_t>(op.x.width);
-    launch.params.epsilon = op.epsilon;
-    return row_record(launch, op.x, op.y);
-  }
-
-  Status lower(const SiluMulOp& op) {
-    if (op.x.width != 2 * op.y.width) {
-      return internal_error("silu_mul of {} columns into {}", op.x.width, op.y.width);
-    }
-    sdk::Launch<kernels::SiluMulParams> launch("silu_mul", kernels::kSiluMulParamsDigest);
-    launch.point(&launch.params.x, at(op.x));
-    launch.point(&launch.params.y, at(op.y));
-    launch.params.n = static_cast<uint32_t>(op.y.width);
-    return row_record(launch, op.x, op.y);
-  }
-
-  /// A record of one task a row that reads x and writes y.
-  template <typename Params>
-  Status row_record(sdk::Launch<Params>& launch, const Value& x, const Value& y) {
-    launch.point(&launch.params.row_count, row_count(x.domain));
-    launch.params.x_stride = x.stride;
-    launch.params.y_stride = y.stride;
-    launch.grid(max_rows(x.domain));
-    launch.block(kRowBlock);
-    written(y);
-    return submit(launch);
-  }
-
-  Status lower(const AddBiasOp& op) {
-    ATLAS_ASSIGN_OR_RETURN(const BufferId bias, builder_.vector(op.bias));
-    sdk::Launch<kernels::AddBiasParams> launch("add_bias", kernels::kAddBiasParamsDigest);
-    launch.point(&launch.params.bias, {bias, 0, 0});
-    launch.point(&launch.params.y, at(op.y));
-    launch.point(&launch.params.row_count, row_count(op.y.domain));
-    launch.params.y_stride = op.y.stride;
-    launch.params.n = static_cast<uint32_t>(op.y.width);
-    launch.grid(max_rows(op.y.domain));
-    launch.block(kRowBlock);
-    written(op.y);
-    return submit(launch);
-  }
-
-  Status lower(const RopeOp& op) {
-    ATLAS_ASSIGN_OR_RETURN(const BufferId table, builder_.vector(op.inverse_frequencies));
-    sdk::Launch<kernels::RopeParams> launch("rope", kernels::kRopeParamsDigest);
-    launch.point(&launch.params.x, at(op.x));
-    launch.point(&launch.params.inverse_frequency, {table, 0, 0});
-    launch.point(&launch.params.control, control());
-    launch.params.x_stride = op.x.stride;
-    launch.params.heads = op.heads;
-    launch.params.head_dim = op.head_dim;
-    launch.params.rotary_dim = op.rotary_dim;
-    launch.params.interleaved = op.interleaved ? 1 : 0;
-    launch.params.magnitude = op.magnitude;
-    launch.grid(bucket_.rows);
-    launch.block(kRowBlock);
-    written(op.x);
-    return submit(launch);
-  }
-
-  Status lower(const SelectLogitRowsOp& op) {
-    sdk::Launch<kernels::SelectLogitRowsParams> launch("select_logit_rows",
-                                                       kernels::kSelectLogitRowsParamsDigest);
-    launch.point(&launch.params.x, at(op.x));
-    launch.point(&launch.params.y, at(op.y));
-    launch.point(&launch.params.control, control());
-    launch.params.x_stride = op.x.stride;
-    launch.params.y_stride = op.y.stride;
-    launch.params.n = static_cast<uint32_t>(op.x.width);
-    launch.grid(bucket_.logit_rows);
-    launch.block(kRowBlock);
-    written(op.y);
-    return submit(launch);
-  }
-
-  Status lower(const SampleOp& op) {
-    const kernels::ControlLimits& limits = builder_.plan.limits;
-    builder_.plan.logits = activation_buffer(op.logits);
-    const BufferId scratch =
-        builder_.buffer("sample scratch", LedgerLine::kWorkspace,
-                        uint64_t{limits.max_sequences} * limits.vocab * sizeof(float));
-    sdk::Launch<kernels::SampleParams> sample("sample", kernels::kSampleParamsDigest);
-    sample.point(&sample.params.control, control());
-    sample.point(&sample.params.logits, at(op.logits));
-    sample.point(&sample.params.scratch, {scratch, 0, 0});
-    sample.grid(limits.max_sequences);
-    sample.block(kRowBlock);
-    ATLAS_RETURN_IF_ERROR(submit(sample));
-    name_ = "score";
-    sdk::Launch<kernels::ScoreParams> score("score", kernels::kScoreParamsDigest);
-    score.point(&score.params.control, control());
-    score.point(&score.params.logits, at(op.logits));
-    score.grid(bucket_.logit_rows);
-    score.block(kRowBlock);
-    return submit(score);
-  }
-
-  /// What an encoded buffer holds: which columns of which activation, as of which write.
-  struct Encoded {
-    uint32_t activation = 0;
-    uint64_t first = 0, width = 0;
-    uint64_t version = 0;
-    bool operator==(const Encoded&) const = default;
-  };
-
-  PlanBuilder& builder_;
-  Bucket bucket_;
-  AtlasRecordSink sink_;
-  StepPlan step_;
-  std::string name_, owner_;
-  uint64_t page_offset_ = 0;
-  std::map<uint32_t, uint64_t> versions_;
-  std::map<std::string, std::optional<Encoded>> encoded_;
-};
+  return {};
+}
 
 }  // namespace
+
+Status StepLowering::run() {
+  ATLAS_RETURN_IF_ERROR(fetch_record());
+  for (const NamedOperation& named : builder_.input().program->operations) {
+    name_ = named.name;
+    Status status =
+        std::visit([this](const auto& operation) { return lower(operation); }, named.operation);
+    if (!status.ok()) return status.with_context(named.name);
+  }
+  ATLAS_RETURN_IF_ERROR(commit_record());
+  builder_.plan.steps.push_back(std::move(step_));
+  return {};
+}
+
+AtlasCode StepLowering::emit(void* context, const AtlasRecord* record, AtlasError*) {
+  auto* self = static_cast<StepLowering*>(context);
+  Record copy;
+  copy.operation = self->name_;
+  copy.owner = self->owner_;
+  copy.kernel = record->kernel;
+  copy.params_digest = record->params_digest;
+  for (size_t i = 0; i < 3; ++i) {
+    copy.grid[i] = record->grid[i];
+    copy.block[i] = record->block[i];
+  }
+  copy.shared_bytes = record->shared_bytes;
+  copy.bytes_read = record->bytes_read;
+  const auto* params = static_cast<const std::byte*>(record->params);
+  copy.params.assign(params, params + record->params_size);
+  copy.relocations.assign(record->relocations, record->relocations + record->relocation_count);
+  self->step_.records.push_back(std::move(copy));
+  return ATLAS_OK;
+}
+
+// ---- Places
+// --------------------------------------------------------------------------------------
+
+uint32_t StepLowering::max_rows(RowDomain domain) const {
+  switch (domain) {
+    case RowDomain::kRows:
+      return bucket_.rows;
+    case RowDomain::kLogitRows:
+      return bucket_.logit_rows;
+    case RowDomain::kDraftRows:
+      break;
+  }
+  return builder_.plan.limits.max_sequences;
+}
+
+AtlasBufferRef StepLowering::row_set(RowDomain domain) const {
+  return control(domain == RowDomain::kDraftRows ? offsetof(StepControl, draft)
+                                                 : offsetof(StepControl, step));
+}
+
+AtlasBufferRef StepLowering::row_count(RowDomain domain) const {
+  if (domain == RowDomain::kLogitRows) return control(offsetof(StepControl, logit_count));
+  AtlasBufferRef set = row_set(domain);
+  set.offset += offsetof(kernels::RowSet, row_count);
+  return set;
+}
+
+BufferId StepLowering::activation_buffer(const Value& value) {
+  const Activation& activation = builder_.input().program->activations[value.activation];
+  const uint64_t rows = max_rows(activation.domain);
+  return builder_.buffer("activation " + activation.name, LedgerLine::kWorkspace,
+                         align_up(rows * activation.width * sizeof(float), 256));
+}
+
+AtlasBufferRef StepLowering::at(const Value& value) {
+  return {activation_buffer(value), 0, value.first * sizeof(float)};
+}
+
+StepLowering::Rows StepLowering::rows(const Value& value) {
+  return {at(value),
+          value.width,
+          value.stride,
+          row_count(value.domain),
+          max_rows(value.domain),
+          fmt::format("{}+{}x{}@{}", value.activation, value.first, value.width,
+                      versions_[value.activation])};
+}
+
+AtlasBufferRef StepLowering::workspace(const std::string& name, uint64_t bytes) {
+  return {builder_.buffer(name, LedgerLine::kWorkspace, align_up(bytes, 256)), 0, 0};
+}
+
+Result<AtlasBufferRef> StepLowering::vector(const VectorName& name) {
+  ATLAS_ASSIGN_OR_RETURN(const BufferId id, builder_.vector(name));
+  return AtlasBufferRef{id, 0, 0};
+}
+
+Status StepLowering::fetch_record() {
+  name_ = "fetch";
+  sdk::Launch<kernels::ControlFetchParams> launch("control_fetch",
+                                                  kernels::kControlFetchParamsDigest);
+  launch.point(&launch.params.control, control());
+  launch.params.max_rows = bucket_.rows;
+  launch.params.max_logit_rows = bucket_.logit_rows;
+  launch.block(kRowBlock);
+  return submit(launch);
+}
+
+Status StepLowering::commit_record() {
+  name_ = "commit";
+  sdk::Launch<kernels::ControlCommitParams> launch("control_commit",
+                                                   kernels::kControlCommitParamsDigest);
+  launch.point(&launch.params.control, control());
+  launch.block(kRowBlock);
+  return submit(launch);
+}
+
+// ---- Rows
+// ----------------------------------------------------------------------------------------
+
+Status StepLowering::lower(const RmsNormOp& op) {
+  ATLAS_RETURN_IF_ERROR(check_groups("norm's input", op.from, op.x));
+  ATLAS_RETURN_IF_ERROR(check_groups("norm's output", op.to, op.y));
+  ATLAS_ASSIGN_OR_RETURN(const AtlasBufferRef weight, vector(op.weight));
+  const bool shared = op.weight.n == op.from.width;
+  if (!shared && op.weight.n != uint64_t{op.from.count} * op.from.width) {
+    return internal_error("norm of {} groups of {} with a weight of {}", op.from.count,
+                          op.from.width, op.weight.n);
+  }
+  sdk::Launch<kernels::RmsNormParams> launch("rms_norm", kernels::kRmsNormParamsDigest);
+  launch.point(&launch.params.x, at(op.x));
+  launch.point(&launch.params.weight, weight);
+  launch.point(&launch.params.y, at(op.y));
+  launch.params.x_stride = op.x.stride;
+  launch.params.y_stride = op.y.stride;
+  launch.params.groups = op.from.count;
+  launch.params.n = op.from.width;
+  launch.params.x_group_stride = op.from.stride;
+  launch.params.y_group_stride = op.to.stride;
+  launch.params.weight_group_stride = shared ? 0 : op.from.width;
+  launch.params.epsilon = op.epsilon;
+  ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
+  written(op.y);
+  return {};
+}
+
+Status StepLowering::add(const Rows& x, const Rows& y) {
+  sdk::Launch<kernels::AddParams> launch("add", kernels::kAddParamsDigest);
+  launch.point(&launch.params.x, x.at);
+  launch.point(&launch.params.y, y.at);
+  launch.params.x_stride = x.stride;
+  launch.params.y_stride = y.stride;
+  launch.params.n = static_cast<uint32_t>(y.width);
+  return submit_rows(launch, y);
+}
+
+Status StepLowering::lower(const AddOp& op) {
+  if (op.x.width != op.y.width) {
+    return internal_error("add of {} columns to {}", op.x.width, op.y.width);
+  }
+  ATLAS_RETURN_IF_ERROR(add(rows(op.x), rows(op.y)));
+  written(op.y);
+  return {};
+}
+
+Status StepLowering::lower(const CopyGroupsOp& op) {
+  ATLAS_RETURN_IF_ERROR(check_groups("copy's input", op.from, op.x));
+  ATLAS_RETURN_IF_ERROR(check_groups("copy's output", op.to, op.y));
+  sdk::Launch<kernels::CopyGroupsParams> launch("copy_groups", kernels::kCopyGroupsParamsDigest);
+  launch.point(&launch.params.x, at(op.x));
+  launch.point(&launch.params.y, at(op.y));
+  launch.params.x_stride = op.x.stride;
+  launch.params.y_stride = op.y.stride;
+  launch.params.groups = op.from.count;
+  launch.params.n = op.from.width;
+  launch.params.x_group_stride = op.from.stride;
+  launch.params.y_group_stride = op.to.stride;
+  ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
+  written(op.y);
+  return {};
+}
+
+Status StepLowering::lower(const GateMulOp& op) {
+  ATLAS_RETURN_IF_ERROR(check_groups("gate_mul's input", op.x_groups, op.x));
+  ATLAS_RETURN_IF_ERROR(check_groups("gate_mul's gate", op.gate_groups, op.gate));
+  ATLAS_RETURN_IF_ERROR(check_groups("gate_mul's output", op.y_groups, op.y));
+  sdk::Launch<kernels::GateMulParams> launch("gate_mul", kernels::kGateMulParamsDigest);
+  launch.point(&launch.params.x, at(op.x));
+  launch.point(&launch.params.gate, at(op.gate));
+  launch.point(&launch.params.y, at(op.y));
+  launch.params.x_stride = op.x.stride;
+  launch.params.gate_stride = op.gate.stride;
+  launch.params.y_stride = op.y.stride;
+  launch.params.groups = op.x_groups.count;
+  launch.params.n = op.x_groups.width;
+  launch.params.x_group_stride = op.x_groups.stride;
+  launch.params.gate_group_stride = op.gate_groups.stride;
+  launch.params.y_group_stride = op.y_groups.stride;
+  launch.params.silu = op.silu ? 1 : 0;
+  ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
+  written(op.y);
+  return {};
+}
+
+Status StepLowering::silu_mul(const Rows& x, const Rows& y) {
+  if (x.width != 2 * y.width)
+    return internal_error("silu_mul of {} columns into {}", x.width, y.width);
+  sdk::Launch<kernels::SiluMulParams> launch("silu_mul", kernels::kSiluMulParamsDigest);
+  launch.point(&launch.params.x, x.at);
+  launch.point(&launch.params.y, y.at);
+  launch.params.x_stride = x.stride;
+  launch.params.y_stride = y.stride;
+  launch.params.n = static_cast<uint32_t>(y.width);
+  return submit_rows(launch, x);
+}
+
+Status StepLowering::lower(const SiluMulOp& op) {
+  ATLAS_RETURN_IF_ERROR(silu_mul(rows(op.x), rows(op.y)));
+  written(op.y);
+  return {};
+}
+
+Status StepLowering::lower(const SiluOp& op) {
+  sdk::Launch<kernels::SiluParams> launch("silu", kernels::kSiluParamsDigest);
+  launch.point(&launch.params.x, at(op.x));
+  launch.point(&launch.params.y, at(op.y));
+  launch.params.x_stride = op.x.stride;
+  launch.params.y_stride = op.y.stride;
+  launch.params.n = static_cast<uint32_t>(op.x.width);
+  launch.params.scale = op.scale;
+  ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
+  written(op.y);
+  return {};
+}
+
+Status StepLowering::lower(const AddBiasOp& op) {
+  ATLAS_ASSIGN_OR_RETURN(const AtlasBufferRef bias, vector(op.bias));
+  sdk::Launch<kernels::AddBiasParams> launch("add_bias", kernels::kAddBiasParamsDigest);
+  launch.point(&launch.params.bias, bias);
+  launch.point(&launch.params.y, at(op.y));
+  launch.params.y_stride = op.y.stride;
+  launch.params.n = static_cast<uint32_t>(op.y.width);
+  ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.y)));
+  written(op.y);
+  return {};
+}
+
+Status StepLowering::lower(const RopeOp& op) {
+  ATLAS_ASSIGN_OR_RETURN(const AtlasBufferRef table, vector(op.inverse_frequencies));
+  sdk::Launch<kernels::RopeParams> launch("rope", kernels::kRopeParamsDigest);
+  launch.point(&launch.params.x, at(op.x));
+  launch.point(&launch.params.inverse_frequency, table);
+  launch.point(&launch.params.rows, row_set(op.x.domain));
+  launch.params.x_stride = op.x.stride;
+  launch.params.heads = op.heads;
+  launch.params.head_dim = op.head_dim;
+  launch.params.rotary_dim = op.rotary_dim;
+  launch.params.interleaved = op.interleaved ? 1 : 0;
+  launch.params.magnitude = op.magnitude;
+  launch.grid(max_rows(op.x.domain));
+  launch.block(kRowBlock);
+  written(op.x);
+  return submit(launch);
+}
+
+Status StepLowering::lower(const SelectRowsOp& op) {
+  const BufferId index =
+      op.y.domain == RowDomain::kLogitRows ? builder_.plan.logit_rows : builder_.plan.draft_sources;
+  sdk::Launch<kernels::SelectRowsParams> launch("select_rows", kernels::kSelectRowsParamsDigest);
+  launch.point(&launch.params.x, at(op.x));
+  launch.point(&launch.params.y, at(op.y));
+  launch.point(&launch.params.index, {index, 0, 0});
+  launch.params.x_stride = op.x.stride;
+  launch.params.y_stride = op.y.stride;
+  launch.params.n = static_cast<uint32_t>(op.x.width);
+  ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.y)));
+  written(op.y);
+  return {};
+}
+
+Status StepLowering::lower(const StreamMixOp& op) {
+  sdk::Launch<kernels::StreamMixParams> launch("stream_mix", kernels::kStreamMixParamsDigest);
+  launch.point(&launch.params.gate, at(op.gate));
+  launch.point(&launch.params.x, at(op.x));
+  launch.point(&launch.params.u, at(op.u));
+  launch.params.gate_stride = op.gate.stride;
+  launch.params.x_stride = op.x.stride;
+  launch.params.u_stride = op.u.stride;
+  launch.params.streams = op.streams;
+  launch.params.n = static_cast<uint32_t>(op.u.width);
+  ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
+  written(op.u);
+  return {};
+}
+
+Status StepLowering::lower(const StreamInjectOp& op) {
+  sdk::Launch<kernels::StreamInjectParams> launch("stream_inject",
+                                                  kernels::kStreamInjectParamsDigest);
+  launch.point(&launch.params.c, at(op.c));
+  launch.point(&launch.params.y, at(op.y));
+  launch.point(&launch.params.x, at(op.x));
+  launch.params.c_stride = op.c.stride;
+  launch.params.y_stride = op.y.stride;
+  launch.params.x_stride = op.x.stride;
+  launch.params.streams = op.streams;
+  launch.params.n = static_cast<uint32_t>(op.y.width);
+  ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
+  written(op.x);
+  return {};
+}
+
+// ---- Sampling
+// ------------------------------------------------------------------------------------
+
+AtlasBufferRef StepLowering::sample_scratch() {
+  const kernels::ControlLimits& limits = builder_.plan.limits;
+  return workspace("sample scratch", uint64_t{limits.max_sequences} * limits.vocab * sizeof(float));
+}
+
+Status StepLowering::lower(const SampleOp& op) {
+  builder_.plan.logits = activation_buffer(op.logits);
+  sdk::Launch<kernels::SampleParams> sample("sample", kernels::kSampleParamsDigest);
+  sample.point(&sample.params.control, control());
+  sample.point(&sample.params.logits, at(op.logits));
+  sample.point(&sample.params.scratch, sample_scratch());
+  sample.grid(builder_.plan.limits.max_sequences);
+  sample.block(kRowBlock);
+  ATLAS_RETURN_IF_ERROR(submit(sample));
+  name_ = "score";
+  sdk::Launch<kernels::ScoreParams> score("score", kernels::kScoreParamsDigest);
+  score.point(&score.params.control, control());
+  score.point(&score.params.logits, at(op.logits));
+  score.grid(bucket_.logit_rows);
+  score.block(kRowBlock);
+  return submit(score);
+}
+
+Status StepLowering::lower(const DraftBeginOp&) {
+  sdk::Launch<kernels::DraftBeginParams> launch("draft_begin", kernels::kDraftBeginParamsDigest);
+  launch.point(&launch.params.control, control());
+  launch.block(kRowBlock);
+  return submit(launch);
+}
+
+Status StepLowering::lower(const DraftSampleOp& op) {
+  sdk::Launch<kernels::DraftSampleParams> launch("draft_sample", kernels::kDraftSampleParamsDigest);
+  launch.point(&launch.params.control, control());
+  launch.point(&launch.params.logits, at(op.logits));
+  launch.point(&launch.params.scratch, sample_scratch());
+  launch.params.number = op.number;
+  launch.grid(builder_.plan.limits.max_sequences);
+  launch.block(kRowBlock);
+  return submit(launch);
+}
 
 Status lower_step(PlanBuilder& builder, const Bucket& bucket) {
   return StepLowering(builder, bucket).run();

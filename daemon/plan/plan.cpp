@@ -11,6 +11,10 @@ std::string_view ledger_line_name(LedgerLine line) {
       return "weights";
     case LedgerLine::kCache:
       return "cache";
+    case LedgerLine::kAnchors:
+      return "anchors";
+    case LedgerLine::kRowCache:
+      return "row_cache";
     case LedgerLine::kWorkspace:
       return "workspace";
     case LedgerLine::kControl:

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,9 @@ inline constexpr uint32_t kMaxBiasesPerSequence = 1024;
 /// Lines of the memory ledger: every byte that Atlas holds is on one of them.
 enum class LedgerLine {
   kWeights,
-  kCache,      // paged keys and values
+  kCache,      // paged keys and values, and what each slot keeps beside them
+  kAnchors,    // recurrent states at fixed positions
+  kRowCache,   // rows of tables that stay in their file
   kWorkspace,  // activations and scratch
   kControl,    // control block on the device, token counts
   kPinned,     // rings, results, staging
@@ -64,8 +67,10 @@ struct Weight {
   std::string format;
   std::string contract;
   BufferId buffer = 0;
-  uint64_t n = 0, k = 0;
-  std::vector<WeightPart> parts;
+  uint64_t n = 0, k = 0;  // of one expert
+  uint32_t experts = 1;
+  uint64_t expert_bytes = 0;      // from one expert to the next; 0: there is one
+  std::vector<WeightPart> parts;  // expert after expert
 };
 
 /// A float32 vector that the core reads itself: a norm's weight, a bias, a table.
@@ -74,6 +79,21 @@ struct Vector {
   std::vector<float> values;
   BufferId buffer = 0;
   uint64_t n = 0;
+  float plus = 0;  // added to every element of the tensor
+};
+
+/// A table of the core's own as raw bytes: hash constants.
+struct Constant {
+  std::vector<std::byte> bytes;
+  BufferId buffer = 0;
+};
+
+/// What a host feed brings to a step: rows of a table by keys that the device computes.
+struct FeedPlan {
+  uint32_t heads = 0;  // keys a row of the step
+  uint32_t width = 0;  // floats a row of the step, all heads
+  BufferId requests = 0, answers = 0;
+  uint64_t request_bytes = 0, answer_bytes = 0;  // of a ring entry
 };
 
 struct Record {
@@ -111,14 +131,19 @@ struct Plan {
   std::vector<Buffer> buffers;
   std::vector<Weight> weights;
   std::vector<Vector> vectors;
+  std::vector<Constant> constants;
   std::vector<StepPlan> steps;
   uint32_t page_tokens = 0, page_count = 0;
   uint64_t page_bytes = 0;
+  uint64_t slot_bytes = 0, anchor_bytes = 0;  // of all layers
+  std::optional<FeedPlan> feed;
   std::string state_layout;   // equal texts: two generations can share pages and slots
   std::string weight_layout;  // equal texts: two generations can share weights
   // Buffers that running a step and its host side name.
   BufferId control = 0, ring = 0, results = 0, entry = 0, slots = 0, block_table = 0, counts = 0,
-           rows = 0, logit_rows = 0, sampled = 0, scores = 0, logits = 0, pages = 0;
+           rows = 0, spans = 0, draft_rows = 0, draft_spans = 0, draft_sources = 0, next_ids = 0,
+           logit_rows = 0, sampled = 0, scores = 0, logits = 0, pages = 0, slot_state = 0,
+           anchors = 0;
   Ledger ledger;
 
   const StepPlan* find(const Bucket& bucket) const;
@@ -126,9 +151,12 @@ struct Plan {
 
 /// Shapes of an engine that the settings decide.
 struct Shape {
-  uint32_t max_sequences = 0;   // live at once
-  uint32_t context_tokens = 0;  // of one sequence
-  uint64_t cache_tokens = 0;    // of all sequences together
+  uint32_t max_sequences = 0;    // live at once
+  uint32_t context_tokens = 0;   // of one sequence
+  uint64_t cache_tokens = 0;     // of all sequences together
+  uint64_t snapshot_bytes = 0;   // of anchors kept beside those that live sequences need
+  uint64_t row_cache_bytes = 0;  // of tables that stay in their file
+  uint64_t feed_timeout_ns = 0;  // a step waits so long for the host's rows
   std::vector<Bucket> buckets;
   uint32_t ring_entries = 4;
   uint64_t host_heap_bytes = 0, reserve_bytes = 0;

@@ -5,6 +5,7 @@
 
 #include "daemon/device/abi_call.h"
 #include "daemon/plan/lowering.h"
+#include "kernels/common/core.h"
 
 namespace atlas::plan {
 
@@ -87,7 +88,14 @@ void PlanBuilder::append_part(Weight& weight, const Claimed& claimed) {
   Buffer& buffer = plan.buffers[weight.buffer];
   weight.parts.push_back({claimed.name.module, claim, buffer.bytes, groups * claim.group_bytes});
   buffer.bytes += groups * claim.group_bytes;
-  weight.n += claim.n;
+}
+
+/// A packed buffer can go on only where the part before it ends on a whole group of rows.
+bool PlanBuilder::joins(const Weight& weight, const Claimed& claimed) const {
+  const AtlasWeightClaim& claim = claimed.claim;
+  return weight.plugin == claimed.plugin && weight.format == claim.format && weight.k == claim.k &&
+         weight.contract == claim.contract && weight.n % claim.row_group == 0 &&
+         weight.parts.back().claim.row_group == claim.row_group;
 }
 
 Result<std::vector<PlacedWeight>> PlanBuilder::place(const std::vector<WeightName>& weights) {
@@ -101,26 +109,100 @@ Result<std::vector<PlacedWeight>> PlanBuilder::place(const std::vector<WeightNam
   for (const WeightName& name : weights) {
     ATLAS_ASSIGN_OR_RETURN(Claimed claimed, claim(name));
     const AtlasWeightClaim& claim = claimed.claim;
-    Weight* last = placed.empty() ? nullptr : &plan.weights[placed.back().weight];
-    // A packed buffer can go on only where the part before it ends on a whole group of rows.
-    const bool joins = last != nullptr && last->plugin == claimed.plugin &&
-                       last->format == claim.format && last->k == claim.k &&
-                       last->contract == claim.contract && last->n % claim.row_group == 0 &&
-                       last->parts.back().claim.row_group == claim.row_group;
-    if (!joins) {
+    if (placed.empty() || !joins(plan.weights[placed.back().weight], claimed)) {
       placed.push_back({static_cast<uint32_t>(plan.weights.size()), y_first});
       const BufferId id = buffer("weight " + name.module, LedgerLine::kWeights, 0);
-      plan.weights.push_back({claimed.plugin, claim.format, claim.contract, id, 0, claim.k, {}});
+      plan.weights.push_back(
+          {claimed.plugin, claim.format, claim.contract, id, 0, claim.k, 1, 0, {}});
     }
-    append_part(plan.weights[placed.back().weight], claimed);
+    Weight& weight = plan.weights[placed.back().weight];
+    append_part(weight, claimed);
+    weight.n += claim.n;
     y_first += claim.n;
   }
   placed_by_modules_[key] = placed;
   return placed;
 }
 
+Result<std::vector<PlacedWeight>> PlanBuilder::place_experts(
+    const std::string& module, uint32_t experts, const std::vector<WeightName>& projections) {
+  std::string key = module + "\n";
+  for (const WeightName& projection : projections) key += projection.module + "\n";
+  if (const auto known = placed_by_modules_.find(key); known != placed_by_modules_.end()) {
+    return known->second;
+  }
+  const auto claim_of = [&](uint32_t expert, const WeightName& projection) {
+    return claim(
+        {fmt::format("{}.{}.{}", module, expert, projection.module), projection.n, projection.k});
+  };
+  ATLAS_ASSIGN_OR_RETURN(
+      std::vector<PlacedWeight> placed, [&]() -> Result<std::vector<PlacedWeight>> {
+        std::vector<PlacedWeight> first;
+        uint64_t y_first = 0;
+        for (const WeightName& projection : projections) {
+          ATLAS_ASSIGN_OR_RETURN(Claimed claimed, claim_of(0, projection));
+          if (first.empty() || !joins(plan.weights[first.back().weight], claimed)) {
+            first.push_back({static_cast<uint32_t>(plan.weights.size()), y_first});
+            const BufferId id = buffer("weight " + claimed.name.module, LedgerLine::kWeights, 0);
+            plan.weights.push_back({claimed.plugin,
+                                    claimed.claim.format,
+                                    claimed.claim.contract,
+                                    id,
+                                    0,
+                                    claimed.claim.k,
+                                    experts,
+                                    0,
+                                    {}});
+          }
+          Weight& weight = plan.weights[first.back().weight];
+          append_part(weight, claimed);
+          weight.n += claimed.claim.n;
+          weight.expert_bytes = plan.buffers[weight.buffer].bytes;
+          y_first += claimed.claim.n;
+        }
+        return first;
+      }());
+  for (uint32_t expert = 1; expert < experts; ++expert) {
+    size_t at = 0;
+    for (const PlacedWeight& one : placed) {
+      Weight& weight = plan.weights[one.weight];
+      const size_t parts = weight.parts.size() / expert;
+      for (size_t i = 0; i < parts; ++i, ++at) {
+        ATLAS_ASSIGN_OR_RETURN(const Claimed claimed, claim_of(expert, projections[at]));
+        const AtlasWeightClaim& model = weight.parts[i].claim;
+        if (claimed.plugin != weight.plugin || weight.format != claimed.claim.format ||
+            weight.contract != claimed.claim.contract ||
+            claimed.claim.group_bytes != model.group_bytes ||
+            claimed.claim.row_group != model.row_group || claimed.claim.n != model.n) {
+          return unimplemented(
+              "'{}' is in format '{}' (plugin '{}') and '{}' in format '{}' (plugin '{}'): the "
+              "experts of a layer must have one",
+              weight.parts[i].module, weight.format, weight.plugin, claimed.name.module,
+              claimed.claim.format, claimed.plugin);
+        }
+        append_part(weight, claimed);
+      }
+    }
+  }
+  placed_by_modules_[key] = placed;
+  return placed;
+}
+
+BufferId PlanBuilder::constant(const std::string& name, std::span<const uint64_t> values) {
+  const BufferId id =
+      buffer("constant " + name, LedgerLine::kWeights, align_up(values.size_bytes(), 256));
+  const auto bytes = std::as_bytes(values);
+  for (const Constant& known : plan.constants) {
+    if (known.buffer == id) return id;
+  }
+  plan.constants.push_back({{bytes.begin(), bytes.end()}, id});
+  return id;
+}
+
 Result<BufferId> PlanBuilder::vector(const VectorName& vector) {
-  if (const auto known = vectors_by_name_.find(vector.tensor); known != vectors_by_name_.end()) {
+  const std::string name =
+      vector.plus == 0 ? vector.tensor : fmt::format("{} + {}", vector.tensor, vector.plus);
+  if (const auto known = vectors_by_name_.find(name); known != vectors_by_name_.end()) {
     return known->second;
   }
   uint64_t n = vector.values.size();
@@ -138,46 +220,98 @@ Result<BufferId> PlanBuilder::vector(const VectorName& vector) {
     }
   }
   const BufferId id =
-      buffer("vector " + vector.tensor, LedgerLine::kWeights, align_up(n * sizeof(float), 256));
+      buffer("vector " + name, LedgerLine::kWeights, align_up(n * sizeof(float), 256));
   plan.vectors.push_back(
-      {vector.values.empty() ? vector.tensor : std::string(), vector.values, id, n});
-  vectors_by_name_[vector.tensor] = id;
+      {vector.values.empty() ? vector.tensor : std::string(), vector.values, id, n, vector.plus});
+  vectors_by_name_[name] = id;
   return id;
+}
+
+std::string state_name(const std::string& backend, uint32_t layer) {
+  return fmt::format("{}.{}", backend, layer);
 }
 
 namespace {
 
-/// Pages: what the attention backends ask for, layer after layer inside one page.
-Status plan_pages(PlanBuilder& builder) {
-  Plan& plan = builder.plan;
-  const Shape& shape = builder.input().shape;
-  for (const NamedOperation& named : builder.input().program->operations) {
-    const auto* op = std::get_if<AttentionOp>(&named.operation);
-    if (op == nullptr) continue;
-    ATLAS_ASSIGN_OR_RETURN(const AttentionBackend* backend, builder.attention(op->backend));
-    AtlasAttentionProblem problem{};
-    problem.struct_size = sizeof(problem);
-    problem.max_rows = plan.limits.max_rows;
-    problem.platform = builder.input().platform.c_str();
-    problem.backend = op->backend.c_str();
-    problem.heads = op->heads;
-    problem.kv_heads = op->kv_heads;
-    problem.head_dim = op->head_dim;
-    problem.max_sequences = shape.max_sequences;
+/// Adds up what the layers keep in a page, a slot and an anchor.
+class StatePlanner {
+ public:
+  explicit StatePlanner(PlanBuilder& builder) : builder_(builder), plan_(builder.plan) {}
+
+  Status run() {
+    for (const NamedOperation& named : builder_.input().program->operations) {
+      Status status;
+      if (const auto* attention = std::get_if<AttentionOp>(&named.operation)) {
+        status = add_layer(attention->backend, attention->layer,
+                           *attention_request(*attention, plan_, plan_.limits.max_rows));
+      } else if (const auto* delta = std::get_if<DeltaOp>(&named.operation)) {
+        status = add_layer(delta->backend, delta->layer,
+                           *attention_request(*delta, plan_, plan_.limits.max_rows));
+      } else if (const auto* conv = std::get_if<NgramConvOp>(&named.operation)) {
+        add_ngram_conv(*conv);
+      }
+      if (!status.ok()) return status.with_context(named.name);
+    }
+    return {};
+  }
+
+ private:
+  Status add_layer(const std::string& name, uint32_t layer, const AttentionRequest& request) {
+    const std::string key = state_name(name, layer);
+    if (builder_.states.contains(key)) return {};
+    ATLAS_ASSIGN_OR_RETURN(const AttentionBackend* backend, builder_.attention(name));
     AtlasAttentionNeeds needs{};
     needs.struct_size = sizeof(needs);
-    ATLAS_RETURN_IF_ERROR(abi::call(fmt::format("{}: plugin '{}'", named.name, op->backend),
-                                    backend->api->needs, &problem, &needs));
-    if (needs.page_tokens == 0 ||
-        (plan.page_tokens != 0 && plan.page_tokens != needs.page_tokens)) {
-      return failed_precondition("{}: plugin '{}' wants pages of {} tokens beside pages of {}",
-                                 named.name, op->backend, needs.page_tokens, plan.page_tokens);
+    ATLAS_RETURN_IF_ERROR(
+        abi::call(fmt::format("plugin '{}'", name), backend->api->needs, &request.problem, &needs));
+    ATLAS_RETURN_IF_ERROR(agree("pages", name, needs.page_tokens, plan_.page_tokens));
+    ATLAS_RETURN_IF_ERROR(agree("anchors", name, needs.anchor_tokens, plan_.limits.anchor_tokens));
+    if (needs.bytes_per_page != 0 && needs.page_tokens == 0) {
+      return failed_precondition("plugin '{}' wants pages of 0 tokens", name);
     }
-    plan.page_tokens = needs.page_tokens;
-    plan.page_bytes += align_up(needs.bytes_per_page, 64);
-    plan.state_layout += fmt::format("{}:{};", op->backend, needs.state_layout);
+    add(key, needs.bytes_per_page, needs.bytes_per_slot, needs.bytes_per_anchor);
+    plan_.state_layout += fmt::format("{}:{};", name, needs.state_layout);
+    return {};
   }
+
+  static Status agree(const char* what, const std::string& name, uint32_t wanted, uint32_t& known) {
+    if (wanted == 0) return {};
+    if (known != 0 && known != wanted) {
+      return failed_precondition("plugin '{}' wants {} of {} tokens beside {} of {}", name, what,
+                                 wanted, what, known);
+    }
+    known = wanted;
+    return {};
+  }
+
+  void add_ngram_conv(const NgramConvOp& op) {
+    const uint64_t row = op.in.width * sizeof(float);
+    const uint32_t reach = (op.taps - 1) * op.dilation;
+    add(state_name("ngram_conv", 0), 0, kernels::conv_ring_rows(reach) * row, reach * row);
+    plan_.state_layout += fmt::format("ngram_conv {} {}x{};", op.in.width, op.taps, op.dilation);
+  }
+
+  void add(const std::string& key, uint64_t page, uint64_t slot, uint64_t anchor) {
+    builder_.states[key] = {plan_.page_bytes, plan_.slot_bytes, plan_.anchor_bytes};
+    plan_.page_bytes += align_up(page, 64);
+    plan_.slot_bytes += align_up(slot, 64);
+    plan_.anchor_bytes += align_up(anchor, 64);
+  }
+
+  PlanBuilder& builder_;
+  Plan& plan_;
+};
+
+/// Pages, slots and anchors: how many of them, and their buffers.
+Status plan_state(PlanBuilder& builder) {
+  Plan& plan = builder.plan;
+  const Shape& shape = builder.input().shape;
+  ATLAS_RETURN_IF_ERROR(StatePlanner(builder).run());
   if (plan.page_tokens == 0) return invalid_argument("the model has no attention layer");
+  if (plan.limits.anchor_tokens != 0 && plan.page_tokens % plan.limits.anchor_tokens != 0) {
+    return failed_precondition("anchors every {} tokens do not divide pages of {}",
+                               plan.limits.anchor_tokens, plan.page_tokens);
+  }
   plan.limits.max_pages =
       static_cast<uint32_t>((shape.context_tokens + plan.page_tokens - 1) / plan.page_tokens);
   // One page for scratch rows and the start-up self-test, besides those of sequences.
@@ -191,13 +325,25 @@ Status plan_pages(PlanBuilder& builder) {
         shape.cache_tokens, shape.context_tokens);
   }
   plan.pages = builder.buffer("pages", LedgerLine::kCache, plan.page_count * plan.page_bytes);
+  if (plan.slot_bytes != 0) {
+    plan.slot_state =
+        builder.buffer("slot_state", LedgerLine::kCache, plan.limits.max_slots * plan.slot_bytes);
+  }
+  if (plan.limits.anchor_tokens != 0) {
+    // A live sequence has its latest and a spare for each step in flight; the last is for scratch.
+    // More snapshots than pages would have no page to stand at the end of.
+    const uint64_t bytes = std::max<uint64_t>(64, plan.anchor_bytes);
+    const uint64_t snapshots = std::min<uint64_t>(shape.snapshot_bytes / bytes, plan.page_count);
+    plan.limits.anchors = 3 * shape.max_sequences + static_cast<uint32_t>(snapshots) + 1;
+    plan.anchors = builder.buffer("anchors", LedgerLine::kAnchors, plan.limits.anchors * bytes);
+  }
   return {};
 }
 
 void plan_control(PlanBuilder& builder) {
   Plan& plan = builder.plan;
   kernels::ControlLimits& limits = plan.limits;
-  limits.max_page_updates = limits.max_rows / plan.page_tokens + 2 * limits.max_sequences;
+  limits.max_page_updates = limits.max_rows / plan.page_tokens + 3 * limits.max_sequences;
   limits.max_biases = kMaxBiasesPerSequence * limits.max_sequences;
   limits.max_count_updates = limits.max_rows;  // one for each row that is output run again
   limits.pool_pages = plan.page_count;
@@ -214,23 +360,30 @@ void plan_control(PlanBuilder& builder) {
       device("block_table", uint64_t{limits.max_slots} * limits.max_pages * sizeof(uint32_t));
   plan.counts = device("counts", uint64_t{limits.max_slots} * limits.vocab * sizeof(uint32_t));
   plan.rows = device("rows", limits.max_rows * sizeof(kernels::RowInput));
+  plan.spans = device("spans", limits.max_sequences * sizeof(kernels::RowSpan));
+  plan.draft_rows = device("draft_rows", limits.max_sequences * sizeof(kernels::RowInput));
+  plan.draft_spans = device("draft_spans", limits.max_sequences * sizeof(kernels::RowSpan));
+  plan.draft_sources = device("draft_sources", limits.max_sequences * sizeof(uint32_t));
+  plan.next_ids = device("next_ids", limits.max_rows * sizeof(uint32_t));
   plan.logit_rows = device("logit_rows", limits.max_logit_rows * sizeof(uint32_t));
-  plan.sampled = device("sampled", limits.max_sequences * sizeof(uint32_t));
+  plan.sampled = device("sampled", limits.max_logit_rows * sizeof(uint32_t));
   plan.scores = device("scores", limits.max_logit_rows * sizeof(kernels::RowScore));
   plan.ring = builder.buffer("ring", LedgerLine::kPinned, entry_bytes * limits.ring_entries,
                              ATLAS_MEMORY_PINNED);
   plan.results = builder.buffer("results", LedgerLine::kPinned, result_bytes * limits.ring_entries,
                                 ATLAS_MEMORY_PINNED);
   plan.state_layout += fmt::format(
-      "rows {} sequences {} logits {} slots {} pages {}x{} positions {} vocab {} control {:x}",
-      limits.max_rows, limits.max_sequences, limits.max_logit_rows, limits.max_slots,
-      plan.page_count, limits.max_pages, limits.max_positions, limits.vocab,
-      kernels::kControlDigest);
+      "anchors {}x{} drafts {} rows {} sequences {} logits {} slots {} pages {}x{} positions {} "
+      "vocab {} control {:x}",
+      limits.anchors, limits.anchor_tokens, limits.drafts, limits.max_rows, limits.max_sequences,
+      limits.max_logit_rows, limits.max_slots, plan.page_count, limits.max_pages,
+      limits.max_positions, limits.vocab, kernels::kControlDigest);
 }
 
 void plan_ledger(Plan& plan, const Shape& shape) {
   for (const Buffer& buffer : plan.buffers) plan.ledger.bytes[buffer.line] += buffer.bytes;
   uint64_t records = 0;
+  if (plan.feed) plan.ledger.bytes[LedgerLine::kRowCache] = shape.row_cache_bytes;
   for (const StepPlan& step : plan.steps) {
     for (const Record& record : step.records) records += sizeof(AtlasLaunch) + record.params.size();
   }
@@ -266,11 +419,12 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan.limits.max_sequences = shape.max_sequences;
   plan.limits.max_slots = shape.max_sequences + 1;  // the last is for scratch
   plan.limits.vocab = input.program->vocab;
+  plan.limits.drafts = input.program->drafts;
   for (const Bucket& bucket : shape.buckets) {
     plan.limits.max_rows = std::max(plan.limits.max_rows, bucket.rows);
     plan.limits.max_logit_rows = std::max(plan.limits.max_logit_rows, bucket.logit_rows);
   }
-  ATLAS_RETURN_IF_ERROR(plan_pages(builder));
+  ATLAS_RETURN_IF_ERROR(plan_state(builder));
   plan_control(builder);
   for (const Bucket& bucket : shape.buckets) {
     ATLAS_RETURN_IF_ERROR(lower_step(builder, bucket));

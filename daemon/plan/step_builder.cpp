@@ -22,36 +22,33 @@ Value StepBuilder::activation(const std::string& name, uint64_t width, RowDomain
   return Value{static_cast<uint32_t>(program_.activations.size() - 1), 0, width, width, domain};
 }
 
-void StepBuilder::append(const char* name, Operation operation) {
+void StepBuilder::add(const char* name, Operation operation) {
   program_.operations.push_back(
       {scope_.empty() ? std::string(name) : fmt::format("{}.{}", scope_, name),
        std::move(operation)});
 }
 
-void StepBuilder::embed(WeightName weight, Value y) {
-  append("embed", EmbedOp{std::move(weight), y});
-}
 void StepBuilder::rms_norm(Value x, VectorName weight, float epsilon, Value y) {
-  append("rms_norm", RmsNormOp{x, std::move(weight), epsilon, y});
+  const auto width = static_cast<uint32_t>(x.width);
+  const Groups whole{1, width, width};
+  add("rms_norm", RmsNormOp{x, std::move(weight), epsilon, y, whole, whole});
+}
+void StepBuilder::head_norm(Value x, Groups from, VectorName weight, float epsilon, Value y) {
+  const Groups to{from.count, from.width, from.width};
+  add("head_norm", RmsNormOp{x, std::move(weight), epsilon, y, from, to});
 }
 void StepBuilder::linear(Value x, std::vector<WeightName> weights, Value y) {
-  append("linear", LinearOp{x, std::move(weights), y, false});
+  add("linear", LinearOp{x, std::move(weights), y, false});
 }
 void StepBuilder::linear_add(Value x, WeightName weight, Value y) {
-  append("linear_add", LinearOp{x, {std::move(weight)}, y, true});
-}
-void StepBuilder::add_bias(VectorName bias, Value y) {
-  append("add_bias", AddBiasOp{std::move(bias), y});
-}
-void StepBuilder::rope(RopeOp rope) { append("rope", std::move(rope)); }
-void StepBuilder::attention(AttentionOp attention) { append("attention", std::move(attention)); }
-void StepBuilder::silu_mul(Value x, Value y) { append("silu_mul", SiluMulOp{x, y}); }
-void StepBuilder::select_logit_rows(Value x, Value y) {
-  append("select_logit_rows", SelectLogitRowsOp{x, y});
+  add("linear_add", LinearOp{x, {std::move(weight)}, y, true});
 }
 void StepBuilder::sample(Value logits) {
   program_.vocab = static_cast<uint32_t>(logits.width);
-  append("sample", SampleOp{logits});
+  add("sample", SampleOp{logits});
+}
+void StepBuilder::draft_sample(Value logits) {
+  add("draft_sample", DraftSampleOp{logits, program_.drafts++});
 }
 
 }  // namespace atlas::plan

@@ -203,6 +203,10 @@ const std::vector<Key>& table() {
       ATLAS_KEY("engine.context_tokens", kSwap, engine.context_tokens),
       ATLAS_KEY("engine.cache_tokens", kSwap, engine.cache_tokens),
       ATLAS_KEY("engine.prefill_rows", kSwap, engine.prefill_rows),
+      ATLAS_KEY("engine.drafts", kSwap, engine.drafts),
+      ATLAS_KEY("engine.snapshot_bytes", kSwap, engine.snapshot_bytes),
+      ATLAS_KEY("engine.row_cache_bytes", kSwap, engine.row_cache_bytes),
+      ATLAS_KEY("engine.feed_timeout_ms", kSwap, engine.feed_timeout_ms),
       ATLAS_KEY("engine.graphs", kSwap, engine.graphs),
       ATLAS_KEY("engine.queue_limit", kRestart, engine.queue_limit),
       ATLAS_KEY("engine.latency_bound_ms", kRestart, engine.latency_bound_ms),
@@ -306,6 +310,8 @@ Status check(const Settings& s) {
   }
   ATLAS_RETURN_IF_ERROR(at_least("engine.max_sequences", s.engine.max_sequences, 1, 1024));
   ATLAS_RETURN_IF_ERROR(at_least("engine.prefill_rows", s.engine.prefill_rows, 16, 65536));
+  ATLAS_RETURN_IF_ERROR(at_least("engine.drafts", s.engine.drafts, 0, 7));
+  ATLAS_RETURN_IF_ERROR(at_least("engine.feed_timeout_ms", s.engine.feed_timeout_ms, 1, 600000));
   ATLAS_RETURN_IF_ERROR(at_least("engine.latency_bound_ms", s.engine.latency_bound_ms, 1, 60000));
   ATLAS_RETURN_IF_ERROR(at_least("engine.step_deadline_s", s.engine.step_deadline_s, 1, 86400));
   ATLAS_RETURN_IF_ERROR(

@@ -36,7 +36,7 @@ struct PluginSettings {
   std::string directory;  // empty: ../lib/atlas/plugins beside the program
   std::string kernels;    // empty: ../lib/atlas/kernels beside the program
   std::vector<PluginEntry> quant{{"gguf", ""}, {"bf16", ""}};
-  std::vector<PluginEntry> attention{{"gqa", ""}};
+  std::vector<PluginEntry> attention{{"gqa", ""}, {"qsa", ""}, {"gdn", ""}};
   bool operator==(const PluginSettings&) const = default;
 };
 
@@ -50,6 +50,10 @@ struct EngineSettings {
   uint32_t latency_bound_ms = 100;
   uint32_t step_deadline_s = 60;
   uint64_t reserve_bytes = 256ull << 20;
+  uint32_t drafts = 1;
+  uint64_t snapshot_bytes = 1ull << 30;
+  uint64_t row_cache_bytes = 256ull << 20;
+  uint32_t feed_timeout_ms = 10000;
   bool operator==(const EngineSettings&) const = default;
 };
 

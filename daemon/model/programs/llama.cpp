@@ -49,65 +49,66 @@ void attention_block(StepBuilder& step, const ModelConfig& c, const Activations&
   const Value v = a.qkv.columns(q_width + kv_width, kv_width);
 
   step.rms_norm(a.residual,
-                {fmt::format("model.layers.{}.input_layernorm.weight", layer), c.hidden, {}},
-                c.rms_eps, a.normed);
+                {fmt::format("model.layers.{}.input_layernorm.weight", layer), c.hidden}, c.rms_eps,
+                a.normed);
   step.linear(a.normed,
               {{module + ".q_proj", q_width, c.hidden},
                {module + ".k_proj", kv_width, c.hidden},
                {module + ".v_proj", kv_width, c.hidden}},
               a.qkv);
   if (c.attention_bias) {
-    step.add_bias({module + ".q_proj.bias", q_width, {}}, q);
-    step.add_bias({module + ".k_proj.bias", kv_width, {}}, k);
-    step.add_bias({module + ".v_proj.bias", kv_width, {}}, v);
+    step.add_bias({module + ".q_proj.bias", q_width}, q);
+    step.add_bias({module + ".k_proj.bias", kv_width}, k);
+    step.add_bias({module + ".v_proj.bias", kv_width}, v);
   }
   // Queries and keys stand side by side, so one operation turns both.
-  step.rope({.x = a.qkv.columns(0, q_width + kv_width),
-             .heads = c.heads + c.kv_heads,
-             .head_dim = c.head_dim,
-             .rotary_dim = c.rope.rotary_dim,
-             .interleaved = c.rope.interleaved,
-             .magnitude = c.rope.attention_scale,
-             .inverse_frequencies = {"rope.inverse_frequencies", c.rope.inverse_frequencies.size(),
-                                     c.rope.inverse_frequencies}});
-  step.attention({.backend = "gqa",
-                  .layer = layer,
-                  .q = q,
-                  .k = k,
-                  .v = v,
-                  .out = a.attended,
-                  .heads = c.heads,
-                  .kv_heads = c.kv_heads,
-                  .head_dim = c.head_dim,
-                  .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim))});
+  step.add("rope", plan::RopeOp{.x = a.qkv.columns(0, q_width + kv_width),
+                                .heads = c.heads + c.kv_heads,
+                                .head_dim = c.head_dim,
+                                .rotary_dim = c.rope.rotary_dim,
+                                .interleaved = c.rope.interleaved,
+                                .magnitude = c.rope.attention_scale,
+                                .inverse_frequencies = {"rope.inverse_frequencies",
+                                                        c.rope.inverse_frequencies.size(),
+                                                        c.rope.inverse_frequencies}});
+  step.add("attention",
+           plan::AttentionOp{.backend = "gqa",
+                             .layer = layer,
+                             .q = q,
+                             .k = k,
+                             .v = v,
+                             .out = a.attended,
+                             .heads = c.heads,
+                             .kv_heads = c.kv_heads,
+                             .head_dim = c.head_dim,
+                             .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim))});
   step.linear_add(a.attended, {module + ".o_proj", c.hidden, q_width}, a.residual);
-  if (c.attention_output_bias) step.add_bias({module + ".o_proj.bias", c.hidden, {}}, a.residual);
+  if (c.attention_output_bias) step.add_bias({module + ".o_proj.bias", c.hidden}, a.residual);
 }
 
 void mlp_block(StepBuilder& step, const ModelConfig& c, const Activations& a, uint32_t layer) {
   const std::string module = fmt::format("model.layers.{}.mlp", layer);
-  step.rms_norm(
-      a.residual,
-      {fmt::format("model.layers.{}.post_attention_layernorm.weight", layer), c.hidden, {}},
-      c.rms_eps, a.normed);
+  step.rms_norm(a.residual,
+                {fmt::format("model.layers.{}.post_attention_layernorm.weight", layer), c.hidden},
+                c.rms_eps, a.normed);
   step.linear(a.normed,
               {{module + ".gate_proj", c.intermediate, c.hidden},
                {module + ".up_proj", c.intermediate, c.hidden}},
               a.gate_up);
   if (c.mlp_bias) {
-    step.add_bias({module + ".gate_proj.bias", c.intermediate, {}},
+    step.add_bias({module + ".gate_proj.bias", c.intermediate},
                   a.gate_up.columns(0, c.intermediate));
-    step.add_bias({module + ".up_proj.bias", c.intermediate, {}},
+    step.add_bias({module + ".up_proj.bias", c.intermediate},
                   a.gate_up.columns(c.intermediate, c.intermediate));
   }
   step.silu_mul(a.gate_up, a.gated);
   step.linear_add(a.gated, {module + ".down_proj", c.hidden, c.intermediate}, a.residual);
-  if (c.mlp_bias) step.add_bias({module + ".down_proj.bias", c.hidden, {}}, a.residual);
+  if (c.mlp_bias) step.add_bias({module + ".down_proj.bias", c.hidden}, a.residual);
 }
 
 }  // namespace
 
-plan::StepProgram llama_program(const ModelConfig& c) {
+plan::StepProgram llama_program(const ModelConfig& c, uint32_t) {
   StepBuilder step;
   const Activations a = declare(step, c);
   step.embed({"model.embed_tokens", c.vocab, c.hidden}, a.residual);
@@ -118,8 +119,8 @@ plan::StepProgram llama_program(const ModelConfig& c) {
     mlp_block(step, c, a, layer);
   }
   step.scope("head");
-  step.select_logit_rows(a.residual, a.last);
-  step.rms_norm(a.last, {"model.norm.weight", c.hidden, {}}, c.rms_eps, a.last_normed);
+  step.select_rows(a.residual, a.last);
+  step.rms_norm(a.last, {"model.norm.weight", c.hidden}, c.rms_eps, a.last_normed);
   step.linear(a.last_normed,
               {{c.tie_embeddings ? "model.embed_tokens" : "lm_head", c.vocab, c.hidden}}, a.logits);
   step.sample(a.logits);

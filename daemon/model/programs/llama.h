@@ -10,6 +10,6 @@ namespace atlas::model {
 /// What one step of the model computes. Covers Llama 2 and 3, SmolLM2 and their likes: grouped
 /// queries, rotary positions of any frequencies, tied or untied head, biases where the config has
 /// them. Source: the modules of transformers' `LlamaForCausalLM`, whose weight names it uses.
-plan::StepProgram llama_program(const ModelConfig& config);
+plan::StepProgram llama_program(const ModelConfig& config, uint32_t drafts);
 
 }  // namespace atlas::model

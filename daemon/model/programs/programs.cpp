@@ -3,6 +3,8 @@
 #include <string_view>
 
 #include "daemon/model/programs/llama.h"
+#include "daemon/model/programs/qwen3.h"
+#include "daemon/model/programs/qwen4_exp.h"
 
 namespace atlas::model {
 
@@ -10,17 +12,22 @@ namespace {
 
 struct Program {
   std::string_view architecture;
-  plan::StepProgram (*make)(const ModelConfig&);
+  plan::StepProgram (*make)(const ModelConfig&, uint32_t drafts);
 };
 
-constexpr Program kPrograms[] = {{"llama", llama_program}};
+constexpr Program kPrograms[] = {
+    {"llama", llama_program},         {"qwen3", qwen3_program},   {"qwen3_moe", qwen3_program},
+    {"qwen3_next", qwen3_program},    {"qwen3_5", qwen3_program}, {"qwen3_5_moe", qwen3_program},
+    {"qwen4_exp", qwen4_exp_program},
+};
 
 }  // namespace
 
-Result<plan::StepProgram> model_program(const ModelConfig& config) {
+Result<plan::StepProgram> model_program(const ModelConfig& config, uint32_t drafts) {
   std::string known;
   for (const Program& program : kPrograms) {
-    if (program.architecture == config.architecture) return program.make(config);
+    if (program.architecture == config.architecture)
+      return program.make(config, config.draft_head ? drafts : 0);
     known += fmt::format("{}{}", known.empty() ? "" : ", ", program.architecture);
   }
   return unimplemented("architecture '{}' has no model program; there are: {}", config.architecture,

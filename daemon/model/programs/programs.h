@@ -8,6 +8,6 @@
 namespace atlas::model {
 
 /// The program of `config.architecture`. kUnimplemented names the architectures there are.
-Result<plan::StepProgram> model_program(const ModelConfig& config);
+Result<plan::StepProgram> model_program(const ModelConfig& config, uint32_t drafts);
 
 }  // namespace atlas::model

@@ -19,7 +19,7 @@ TEST_CASE("pool: what a step in flight names comes back only when that step has 
   CachePool pool(3, 2);
   const uint32_t page = *pool.take_page();
   const uint32_t slot = *pool.take_slot();
-  pool.give_back({page}, slot, 7);
+  pool.give_back({{page}, slot, {}}, 7);
   CHECK(pool.pages_free() == 2);
   CHECK(pool.pages_free_soon() == 3);
   CHECK(pool.slots_free() == 1);
@@ -34,9 +34,24 @@ TEST_CASE("pool: what no step names is free at once") {
   CachePool pool(1, 1);
   pool.finished(5);
   const uint32_t page = *pool.take_page();
-  pool.give_back({page}, *pool.take_slot(), 5);
+  pool.give_back({{page}, *pool.take_slot(), {}}, 5);
   CHECK(pool.pages_free() == 1);
   CHECK(pool.slots_free() == 1);
+}
+
+TEST_CASE("pool: what several hold is free when the last gives it back") {
+  CachePool pool(1, 1, 1);
+  const uint32_t page = *pool.take_page();
+  const uint32_t anchor = *pool.take_anchor();
+  pool.share_page(page);
+  pool.share_anchor(anchor);
+  pool.give_back({{page}, std::nullopt, {anchor}}, 0);
+  CHECK(pool.pages_free() == 0);
+  CHECK(pool.anchors_free() == 0);
+  CHECK(pool.page_holders(page) == 1);
+  pool.give_back({{page}, std::nullopt, {anchor}}, 0);
+  CHECK(pool.pages_free() == 1);
+  CHECK(pool.anchors_free() == 1);
 }
 
 TEST_SUITE_END();

@@ -12,7 +12,7 @@ TEST_SUITE_BEGIN("engine");
 namespace {
 
 const SchedulerLimits kLimits{
-    .prefill_rows = 100, .score_rows = 8, .decode_rows = 4, .latency_bound_s = 0.1};
+    .prefill_rows = 100, .score_rows = 8, .decode_sequences = 4, .latency_bound_s = 0.1};
 
 SequencePtr sequence(uint32_t prompt, uint32_t max_tokens = 10) {
   auto one = std::make_shared<Sequence>();

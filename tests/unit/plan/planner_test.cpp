@@ -99,7 +99,7 @@ struct FakeQuant {
         .emit(sink, error);
   }
   static constexpr AtlasQuantApi kApi{
-      sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather};
+      sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, nullptr};
 };
 
 struct FakeAttention {
@@ -129,20 +129,20 @@ StepProgram program() {
   const Value last = step.activation("last", 32, RowDomain::kLogitRows);
   const Value logits = step.activation("logits", 96, RowDomain::kLogitRows);
   step.embed({"embed", 96, 32}, residual);
-  step.rms_norm(residual, {"norm", 32, {}}, 1e-5f, normed);
+  step.rms_norm(residual, {"norm", 32}, 1e-5f, normed);
   step.linear(normed, {{"q", 32, 32}, {"k", 16, 32}, {"v", 16, 32}}, qkv);
-  step.attention({.backend = "gqa",
-                  .layer = 0,
-                  .q = qkv.columns(0, 32),
-                  .k = qkv.columns(32, 16),
-                  .v = qkv.columns(48, 16),
-                  .out = attended,
-                  .heads = 2,
-                  .kv_heads = 1,
-                  .head_dim = 16,
-                  .scale = 0.25f});
+  step.add("attention", AttentionOp{.backend = "gqa",
+                                    .layer = 0,
+                                    .q = qkv.columns(0, 32),
+                                    .k = qkv.columns(32, 16),
+                                    .v = qkv.columns(48, 16),
+                                    .out = attended,
+                                    .heads = 2,
+                                    .kv_heads = 1,
+                                    .head_dim = 16,
+                                    .scale = 0.25f});
   step.linear_add(attended, {"o", 32, 32}, residual);
-  step.select_logit_rows(residual, last);
+  step.select_rows(residual, last);
   step.linear(last, {{"embed", 96, 32}}, logits);
   step.sample(logits);
   return std::move(step).take();
@@ -204,8 +204,8 @@ TEST_CASE("planner: an input is encoded once as long as nothing writes to it") {
   CHECK(kernels_of(*plan, kDecode) ==
         std::vector<std::string>{"control_fetch", "gather_test", "rms_norm", "encode_test",
                                  "linear_test", "attend_test", "encode_test", "linear_test",
-                                 "select_logit_rows", "encode_test", "linear_test", "sample",
-                                 "score", "control_commit"});
+                                 "select_rows", "encode_test", "linear_test", "sample", "score",
+                                 "control_commit"});
 }
 
 TEST_CASE("planner: a product whose plugin cannot add is added by the core") {

@@ -43,7 +43,7 @@ TEST_CASE("settings: a --set without a value or of an unknown key is refused") {
   options.model = "a.gguf";
   options.set = {"engine.graphs"};
   CHECK(tools::tool_settings(options, {}).error().message().find("KEY=VALUE") != std::string::npos);
-  options.set = {"engine.grafs=false"};
+  options.set = {"engine.graph=false"};
   CHECK(tools::tool_settings(options, {}).error().message().find("engine.graphs") !=
         std::string::npos);
 }

@@ -162,6 +162,79 @@ TEST_SUITE("quant_gguf") {
     CHECK(runner.emitted.size() == 1);
   }
 
+  TEST_CASE_FIXTURE(Fixture, "plans: a product of experts is checked size by size") {
+    RecordRunner runner;
+    const auto ask = [&](const AtlasGroupedProblem& problem) {
+      return answer_of([&](AtlasError* error) {
+        return plugin.api.plan_grouped(&problem, &runner.sink, error);
+      });
+    };
+    const auto refused = [&](const AtlasGroupedProblem& problem, const std::string& part) {
+      const Answer answer = ask(problem);
+      CHECK(answer.code == ATLAS_INVALID_ARGUMENT);
+      CHECK_MESSAGE(contains(answer.message, part), answer.message);
+    };
+    AtlasGroupedProblem good{};
+    good.struct_size = sizeof(good);
+    good.max_rows = 4;
+    good.platform = "cpu";
+    good.format = "q4_1";
+    good.n = 18;
+    good.k = 64;
+    good.experts = 512;
+    good.expert_bytes = 2 * 16 * kRowBytes;
+    good.y_stride = 18;
+    AtlasGroupedProblem problem = good;
+    problem.struct_size -= 8;
+    refused(problem, "AtlasGroupedProblem has");
+    problem = good;
+    problem.experts = 0;
+    refused(problem, "has 0 experts");
+    problem = good;
+    problem.experts = 0x80000000;
+    refused(problem, "has 2147483648 experts");
+    problem = good;
+    problem.expert_bytes -= 1;
+    refused(problem, "expert_bytes is 1279, one of the 512 experts has 1280 bytes");
+    problem = good;
+    problem.expert_bytes = uint64_t{1} << 55;
+    refused(problem, "expert_bytes is 36028797018963968");
+    problem = good;
+    problem.n = problem.y_stride = 0x7fffffff;
+    problem.k = 0x7fffffe0;
+    refused(problem, "expert_bytes is 1280");
+    problem = good;
+    problem.n = uint64_t{1} << 32;
+    refused(problem, "must be 1 to 2^31 - 1");
+    problem = good;
+    problem.max_rows = 0;
+    refused(problem, "with 0 rows");
+    problem = good;
+    problem.y_stride = 17;
+    refused(problem, "y_stride is 17");
+    problem = good;
+    problem.format = "f32";  // has no encoding, so the stride of x counts
+    problem.expert_bytes = uint64_t{1} << 20;
+    refused(problem, "x_stride is 0");
+    problem = good;
+    problem.offsets.buffer = ATLAS_NO_BUFFER;
+    refused(problem, "offsets is no buffer");
+    problem = good;
+    problem.weight.buffer = ATLAS_NO_BUFFER;
+    refused(problem, "the weight is no buffer");
+    problem = good;
+    problem.format = "exl3_k4";
+    CHECK(ask(problem).code == ATLAS_UNIMPLEMENTED);
+    CHECK(runner.emitted.empty());
+    problem = good;
+    problem.source.buffer = ATLAS_NO_BUFFER;
+    CHECK(ask(problem).code == ATLAS_OK);
+    REQUIRE(runner.emitted.size() == 1);
+    CHECK(runner.emitted[0].kernel == "grouped_q4_1");
+    CHECK(runner.emitted[0].relocations.size() == 4);
+    CHECK(runner.emitted[0].bytes_read == 4 * 1280);  // four rows have at most four experts
+  }
+
   TEST_CASE_FIXTURE(Fixture, "entry: a host of another major version gets no table") {
     void* handle = dlopen(ATLAS_BINARY_DIR "/lib/atlas/plugins/quant_gguf.so", RTLD_NOW);
     REQUIRE(handle != nullptr);

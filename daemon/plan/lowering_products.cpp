@@ -1,0 +1,308 @@
+// Products with packed weights: embeddings, linear operations, and mixtures of experts.
+#include "daemon/plan/step_lowering.h"
+
+namespace atlas::plan {
+
+using kernels::align_up;
+
+Status StepLowering::lower(const EmbedOp& op) {
+  ATLAS_ASSIGN_OR_RETURN(const auto placed, builder_.place({op.weight}));
+  const Weight& weight = builder_.plan.weights[placed.front().weight];
+  if (weight.k != op.y.width) {
+    return invalid_argument("rows of '{}' have {} elements, and {} are expected", op.weight.module,
+                            weight.k, op.y.width);
+  }
+  const Rows y = rows(op.y);
+  AtlasGatherProblem problem{};
+  problem.struct_size = sizeof(problem);
+  problem.max_rows = y.max_rows;
+  problem.platform = builder_.plan.platform.c_str();
+  problem.format = weight.format.c_str();
+  problem.n = weight.n;
+  problem.k = weight.k;
+  if (op.next) {
+    problem.id_stride = sizeof(uint32_t);
+    problem.ids = {builder_.plan.next_ids, 0, 0};
+  } else {
+    problem.id_stride = sizeof(kernels::RowInput);
+    problem.ids = {
+        op.y.domain == RowDomain::kDraftRows ? builder_.plan.draft_rows : builder_.plan.rows, 0,
+        offsetof(kernels::RowInput, token)};
+  }
+  problem.y = y.at;
+  problem.y_stride = y.stride;
+  problem.weight = {weight.buffer, 0, 0};
+  problem.row_count = y.count;
+  owner_ = weight.plugin;
+  written(op.y);
+  return abi::call(fmt::format("plugin '{}', gather", weight.plugin),
+                   builder_.quant(weight.plugin).api->plan_gather, &problem, &sink_);
+}
+
+Status StepLowering::lower(const LinearOp& op) {
+  ATLAS_ASSIGN_OR_RETURN(const auto placed, builder_.place(op.weights));
+  ATLAS_RETURN_IF_ERROR(products(rows(op.x), placed, rows(op.y), op.add));
+  written(op.y);
+  return {};
+}
+
+Status StepLowering::products(const Rows& x, const std::vector<PlacedWeight>& placed, const Rows& y,
+                              bool add) {
+  uint64_t n = 0;
+  for (const PlacedWeight& one : placed) {
+    const Weight& weight = builder_.plan.weights[one.weight];
+    if (weight.k != x.width) {
+      return invalid_argument("weight '{}' takes {} inputs, and its input has {}",
+                              weight.parts.front().module, weight.k, x.width);
+    }
+    n += weight.n;
+  }
+  if (n != y.width) {
+    return invalid_argument("weight '{}' and those beside it give {} outputs, and {} are expected",
+                            builder_.plan.weights[placed.front().weight].parts.front().module, n,
+                            y.width);
+  }
+  for (const PlacedWeight& one : placed) {
+    const Weight& weight = builder_.plan.weights[one.weight];
+    Rows part = y;
+    part.at.offset += one.y_first * sizeof(float);
+    part.width = weight.n;
+    ATLAS_RETURN_IF_ERROR(product(x, part, weight, add));
+  }
+  return {};
+}
+
+Result<AtlasLinearNeeds> StepLowering::needs(const Weight& weight, uint32_t max_rows) {
+  AtlasLinearProblem problem{};
+  problem.struct_size = sizeof(problem);
+  problem.max_rows = max_rows;
+  problem.platform = builder_.plan.platform.c_str();
+  problem.format = weight.format.c_str();
+  problem.n = weight.n;
+  problem.k = weight.k;
+  problem.x_stride = weight.k;
+  problem.y_stride = weight.n;
+  AtlasLinearNeeds needs{};
+  needs.struct_size = sizeof(needs);
+  ATLAS_RETURN_IF_ERROR(abi::call(fmt::format("plugin '{}', product", weight.plugin),
+                                  builder_.quant(weight.plugin).api->linear_needs, &problem,
+                                  &needs));
+  return needs;
+}
+
+Status StepLowering::product(const Rows& x, const Rows& y, const Weight& weight, bool add) {
+  const std::string context = fmt::format("plugin '{}', product", weight.plugin);
+  AtlasLinearProblem problem{};
+  problem.struct_size = sizeof(problem);
+  problem.max_rows = x.max_rows;
+  problem.platform = builder_.plan.platform.c_str();
+  problem.format = weight.format.c_str();
+  problem.n = weight.n;
+  problem.k = weight.k;
+  problem.y_stride = y.stride;
+  problem.x_stride = x.stride;
+  problem.epilogue = add ? ATLAS_EPILOGUE_ADD : ATLAS_EPILOGUE_NONE;
+  problem.y = y.at;
+  problem.weight = {weight.buffer, 0, 0};
+  problem.row_count = x.count;
+  problem.workspace = kNowhere;
+  ATLAS_ASSIGN_OR_RETURN(const AtlasLinearNeeds needed, needs(weight, x.max_rows));
+  if (needed.workspace_bytes != 0)
+    problem.workspace = workspace("workspace", needed.workspace_bytes);
+  ATLAS_ASSIGN_OR_RETURN(problem.x, encoded(x, weight));
+  if (add && (needed.fused_epilogues & (1u << ATLAS_EPILOGUE_ADD)) == 0) {
+    return product_then_add(problem, y, weight);
+  }
+  owner_ = weight.plugin;
+  return abi::call(context, builder_.quant(weight.plugin).api->plan_linear, &problem, &sink_);
+}
+
+/// For a plugin that cannot add: its product goes to a buffer of its own, and the core adds that.
+Status StepLowering::product_then_add(const AtlasLinearProblem& fused, const Rows& y,
+                                      const Weight& weight) {
+  AtlasLinearProblem problem = fused;
+  problem.epilogue = ATLAS_EPILOGUE_NONE;
+  problem.y_stride = weight.n;
+  problem.y = workspace("product", problem.max_rows * weight.n * sizeof(float));
+  owner_ = weight.plugin;
+  ATLAS_RETURN_IF_ERROR(abi::call(fmt::format("plugin '{}', product", weight.plugin),
+                                  builder_.quant(weight.plugin).api->plan_linear, &problem,
+                                  &sink_));
+  return add({problem.y, weight.n, weight.n, y.count, y.max_rows, {}}, y);
+}
+
+Result<AtlasBufferRef> StepLowering::encoded(const Rows& x, const Weight& weight) {
+  ATLAS_ASSIGN_OR_RETURN(const AtlasLinearNeeds needed, needs(weight, x.max_rows));
+  const std::string encoding = needed.input_encoding;
+  if (encoding.empty()) return x.at;
+  const AtlasBufferRef out =
+      workspace("encoded " + encoding, uint64_t{x.max_rows} * needed.encoded_row_bytes);
+  std::string& held = encoded_[encoding];
+  if (held == x.content) return out;
+  held = x.content;
+  AtlasEncodeProblem problem{};
+  problem.struct_size = sizeof(problem);
+  problem.max_rows = x.max_rows;
+  problem.platform = builder_.plan.platform.c_str();
+  problem.encoding = needed.input_encoding;
+  problem.k = x.width;
+  problem.x = x.at;
+  problem.x_stride = x.stride;
+  problem.out = out;
+  problem.row_count = x.count;
+  owner_ = weight.plugin;
+  ATLAS_RETURN_IF_ERROR(abi::call(fmt::format("plugin '{}', encode", weight.plugin),
+                                  builder_.quant(weight.plugin).api->plan_encode, &problem,
+                                  &sink_));
+  return out;
+}
+
+// ---- Mixture of experts
+// --------------------------------------------------------------------------
+
+Status StepLowering::lower(const MoeOp& op) {
+  const Rows x = rows(op.x);
+  const uint64_t hidden = x.width, inner = op.intermediate, shared = op.shared_intermediate;
+  if (op.top == 0 || op.top > op.experts || op.top > kernels::kMaxExpertsPerToken) {
+    return unimplemented("{} of {} experts a token: from 1 to {} are run", op.top, op.experts,
+                         kernels::kMaxExpertsPerToken);
+  }
+  const uint32_t places = x.max_rows * op.top;
+  ExpertRows experts;
+  experts.max_rows = places;
+  experts.chosen = workspace("experts chosen", places * sizeof(uint32_t));
+  experts.weights = workspace("experts weights", places * sizeof(float));
+  experts.offsets = workspace("experts offsets", (uint64_t{op.experts} + 1) * sizeof(uint32_t));
+  experts.source = workspace("experts source", places * sizeof(uint32_t));
+  experts.place = workspace("experts place", places * sizeof(uint32_t));
+  experts.count = experts.offsets;
+  experts.count.offset += uint64_t{op.experts} * sizeof(uint32_t);
+  const auto expert_rows = [&](const char* what, uint64_t width) {
+    return Rows{workspace(fmt::format("experts {}", what), places * width * sizeof(float)),
+                width,
+                width,
+                experts.count,
+                places,
+                fmt::format("{} {}", what, name_)};
+  };
+  const auto token_rows = [&](const char* what, uint64_t width) {
+    return Rows{workspace(fmt::format("shared {}", what), x.max_rows * width * sizeof(float)),
+                width,
+                width,
+                x.count,
+                x.max_rows,
+                fmt::format("{} {}", what, name_)};
+  };
+  ATLAS_RETURN_IF_ERROR(route(op, x, experts));
+
+  // What reads x comes first, so that x is encoded once.
+  const std::string module = op.module + ".experts", one = op.module + ".shared_expert";
+  const Rows gate_up = expert_rows("gate_up", 2 * inner), gated = expert_rows("gated", inner);
+  const Rows out = expert_rows("out", hidden);
+  const Rows shared_gate_up = token_rows("gate_up", 2 * shared),
+             shared_gated = token_rows("gated", shared);
+  const Rows shared_out = token_rows("out", hidden), shared_gate = token_rows("gate", 1);
+  ATLAS_ASSIGN_OR_RETURN(const auto up, builder_.place_experts(module, op.experts,
+                                                               {{"gate_proj", inner, hidden},
+                                                                {"up_proj", inner, hidden}}));
+  ATLAS_RETURN_IF_ERROR(grouped(x, up, experts.source, experts, op.experts, gate_up));
+  if (shared != 0) {
+    ATLAS_ASSIGN_OR_RETURN(const auto both, builder_.place({{one + ".gate_proj", shared, hidden},
+                                                            {one + ".up_proj", shared, hidden}}));
+    ATLAS_RETURN_IF_ERROR(products(x, both, shared_gate_up, false));
+    if (op.shared_gate) {
+      ATLAS_ASSIGN_OR_RETURN(const auto gate, builder_.place({{one + "_gate", 1, hidden}}));
+      ATLAS_RETURN_IF_ERROR(products(x, gate, shared_gate, false));
+    }
+    ATLAS_RETURN_IF_ERROR(silu_mul(shared_gate_up, shared_gated));
+    ATLAS_ASSIGN_OR_RETURN(const auto down, builder_.place({{one + ".down_proj", hidden, shared}}));
+    ATLAS_RETURN_IF_ERROR(products(shared_gated, down, shared_out, false));
+  }
+  ATLAS_RETURN_IF_ERROR(silu_mul(gate_up, gated));
+  ATLAS_ASSIGN_OR_RETURN(
+      const auto down, builder_.place_experts(module, op.experts, {{"down_proj", hidden, inner}}));
+  ATLAS_RETURN_IF_ERROR(grouped(gated, down, kNowhere, experts, op.experts, out));
+
+  sdk::Launch<kernels::CombineExpertsParams> combine("combine_experts",
+                                                     kernels::kCombineExpertsParamsDigest);
+  combine.point(&combine.params.x, out.at);
+  combine.point(&combine.params.weights, experts.weights);
+  combine.point(&combine.params.place, experts.place);
+  if (shared != 0) combine.point(&combine.params.shared, shared_out.at);
+  if (op.shared_gate) combine.point(&combine.params.shared_gate, shared_gate.at);
+  combine.point(&combine.params.y, at(op.y));
+  combine.params.x_stride = out.stride;
+  combine.params.shared_stride = shared_out.stride;
+  combine.params.shared_gate_stride = shared_gate.stride;
+  combine.params.y_stride = op.y.stride;
+  combine.params.top = op.top;
+  combine.params.n = static_cast<uint32_t>(hidden);
+  ATLAS_RETURN_IF_ERROR(submit_rows(combine, x));
+  written(op.y);
+  return {};
+}
+
+/// Chooses each row's experts and sorts the rows by them.
+Status StepLowering::route(const MoeOp& op, const Rows& x, const ExpertRows& experts) {
+  const Rows logits{workspace("experts logits", uint64_t{x.max_rows} * op.experts * sizeof(float)),
+                    op.experts,
+                    op.experts,
+                    x.count,
+                    x.max_rows,
+                    {}};
+  ATLAS_ASSIGN_OR_RETURN(const auto gate,
+                         builder_.place({{op.module + ".gate", op.experts, x.width}}));
+  ATLAS_RETURN_IF_ERROR(products(x, gate, logits, false));
+  sdk::Launch<kernels::RouteParams> route("route", kernels::kRouteParamsDigest);
+  route.point(&route.params.logits, logits.at);
+  route.point(&route.params.chosen, experts.chosen);
+  route.point(&route.params.weights, experts.weights);
+  route.params.logits_stride = logits.stride;
+  route.params.experts = op.experts;
+  route.params.top = op.top;
+  route.params.normalize = op.normalize ? 1 : 0;
+  ATLAS_RETURN_IF_ERROR(submit_rows(route, x));
+  sdk::Launch<kernels::GroupExpertsParams> group("group_experts",
+                                                 kernels::kGroupExpertsParamsDigest);
+  group.point(&group.params.chosen, experts.chosen);
+  group.point(&group.params.offsets, experts.offsets);
+  group.point(&group.params.source, experts.source);
+  group.point(&group.params.place, experts.place);
+  group.point(&group.params.row_count, x.count);
+  group.params.experts = op.experts;
+  group.params.top = op.top;
+  group.block(kRowBlock);
+  return submit(group);
+}
+
+Status StepLowering::grouped(const Rows& x, const std::vector<PlacedWeight>& placed,
+                             AtlasBufferRef source, const ExpertRows& experts, uint32_t count,
+                             const Rows& y) {
+  for (const PlacedWeight& one : placed) {
+    const Weight& weight = builder_.plan.weights[one.weight];
+    const QuantBackend& backend = builder_.quant(weight.plugin);
+    const std::string context = fmt::format("plugin '{}', products of experts", weight.plugin);
+    AtlasGroupedProblem problem{};
+    problem.struct_size = sizeof(problem);
+    problem.max_rows = experts.max_rows;
+    problem.platform = builder_.plan.platform.c_str();
+    problem.format = weight.format.c_str();
+    problem.n = weight.n;
+    problem.k = weight.k;
+    problem.experts = count;
+    problem.expert_bytes = weight.expert_bytes;
+    problem.x_stride = x.stride;
+    problem.y_stride = y.stride;
+    ATLAS_ASSIGN_OR_RETURN(problem.x, encoded(x, weight));
+    problem.y = y.at;
+    problem.y.offset += one.y_first * sizeof(float);
+    problem.weight = {weight.buffer, 0, 0};
+    problem.offsets = experts.offsets;
+    problem.source = source;
+    owner_ = weight.plugin;
+    ATLAS_RETURN_IF_ERROR(abi::call(context, backend.api->plan_grouped, &problem, &sink_));
+  }
+  return {};
+}
+
+}  // namespace atlas::plan

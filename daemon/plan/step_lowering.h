@@ -1,0 +1,132 @@
+// StepLowering: the room's own header. One bucket's operations, turned into records one after
+// another.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "daemon/device/abi_call.h"
+#include "daemon/plan/lowering.h"
+#include "kernels/common/core.h"
+#include "plugins/sdk/record.h"
+
+namespace atlas::plan {
+
+inline constexpr AtlasBufferRef kNowhere{ATLAS_NO_BUFFER, 0, 0};
+
+/// Threads of a block for the core's row kernels; a CPU ignores it.
+inline constexpr uint32_t kRowBlock = 256;
+
+class StepLowering {
+ public:
+  StepLowering(PlanBuilder& builder, const Bucket& bucket)
+      : builder_(builder), bucket_(bucket), sink_{sizeof(AtlasRecordSink), 0, this, &emit} {
+    step_.bucket = bucket;
+  }
+  Status run();
+
+ private:
+  /// Float32 rows on the device: where, how far apart, how many.
+  struct Rows {
+    AtlasBufferRef at = kNowhere;
+    uint64_t width = 0, stride = 0;  // elements
+    AtlasBufferRef count = kNowhere;
+    uint32_t max_rows = 0;
+    std::string content;  // equal texts: equal contents, for encodings that are still there
+  };
+
+  static AtlasCode emit(void* context, const AtlasRecord* record, AtlasError* error);
+
+  // Places.
+  uint32_t max_rows(RowDomain domain) const;
+  AtlasBufferRef control(uint64_t offset = 0) const { return {builder_.plan.control, 0, offset}; }
+  AtlasBufferRef row_set(RowDomain domain) const;
+  AtlasBufferRef row_count(RowDomain domain) const;
+  BufferId activation_buffer(const Value& value);
+  AtlasBufferRef at(const Value& value);
+  Rows rows(const Value& value);
+  void written(const Value& value) { ++versions_[value.activation]; }
+  AtlasBufferRef workspace(const std::string& name, uint64_t bytes);
+  Result<AtlasBufferRef> vector(const VectorName& name);
+
+  // Records of the core.
+  template <typename Params>
+  Status submit(const sdk::Launch<Params>& launch) {
+    owner_ = "core";
+    return abi::call(name_, &StepLowering::emit_launch<Params>, &launch, &sink_);
+  }
+  template <typename Params>
+  static AtlasCode emit_launch(const sdk::Launch<Params>* launch, const AtlasRecordSink* sink,
+                               AtlasError* error) {
+    return launch->emit(sink, error);
+  }
+  /// One task a row.
+  template <typename Params>
+  Status submit_rows(sdk::Launch<Params>& launch, const Rows& rows) {
+    launch.point(&launch.params.row_count, rows.count);
+    launch.grid(rows.max_rows);
+    launch.block(kRowBlock);
+    return submit(launch);
+  }
+  Status fetch_record();
+  Status commit_record();
+
+  // lowering_products.cpp
+  Status lower(const EmbedOp& op);
+  Status lower(const LinearOp& op);
+  Status lower(const MoeOp& op);
+  Status product(const Rows& x, const Rows& y, const Weight& weight, bool add);
+  Status products(const Rows& x, const std::vector<PlacedWeight>& placed, const Rows& y, bool add);
+  Status product_then_add(const AtlasLinearProblem& fused, const Rows& y, const Weight& weight);
+  /// Where x lies in the input encoding that `weight` wants; plans it unless the step holds it.
+  Result<AtlasBufferRef> encoded(const Rows& x, const Weight& weight);
+  Result<AtlasLinearNeeds> needs(const Weight& weight, uint32_t max_rows);
+  /// Rows sorted by expert and where a step keeps them.
+  struct ExpertRows {
+    AtlasBufferRef chosen, weights, offsets, source, place;
+    uint32_t max_rows = 0;
+    AtlasBufferRef count;
+  };
+  Status route(const MoeOp& op, const Rows& x, const ExpertRows& experts);
+  Status grouped(const Rows& x, const std::vector<PlacedWeight>& placed, AtlasBufferRef source,
+                 const ExpertRows& experts, uint32_t count, const Rows& y);
+  Status silu_mul(const Rows& x, const Rows& y);
+  Status add(const Rows& x, const Rows& y);
+
+  // lowering_state.cpp
+  Status lower(const AttentionOp& op);
+  Status lower(const DeltaOp& op);
+  Status lower(const NgramRowsOp& op);
+  Status lower(const NgramGateOp& op);
+  Status lower(const NgramConvOp& op);
+  Status attention(AttentionRequest& request, uint32_t layer, RowDomain domain);
+
+  // lowering.cpp
+  Status lower(const RmsNormOp& op);
+  Status lower(const AddBiasOp& op);
+  Status lower(const RopeOp& op);
+  Status lower(const SiluMulOp& op);
+  Status lower(const AddOp& op);
+  Status lower(const CopyGroupsOp& op);
+  Status lower(const GateMulOp& op);
+  Status lower(const SiluOp& op);
+  Status lower(const SelectRowsOp& op);
+  Status lower(const StreamMixOp& op);
+  Status lower(const StreamInjectOp& op);
+  Status lower(const SampleOp& op);
+  Status lower(const DraftBeginOp& op);
+  Status lower(const DraftSampleOp& op);
+  AtlasBufferRef sample_scratch();
+
+  PlanBuilder& builder_;
+  Bucket bucket_;
+  AtlasRecordSink sink_;
+  StepPlan step_;
+  std::string name_, owner_;
+  std::map<uint32_t, uint64_t> versions_;       // writes of each activation so far
+  std::map<std::string, std::string> encoded_;  // encoding: the content that its buffer holds
+};
+
+}  // namespace atlas::plan
