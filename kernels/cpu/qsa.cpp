@@ -11,6 +11,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/qsa.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 
 #include <algorithm>
@@ -65,14 +66,25 @@ HWY_INLINE F16 LoadRuns(const float* const* runs, size_t offset, std::index_sequ
 }
 #endif
 
+/// What is read soon: lines of 16 floats of 2^shift rows, one asked for at each step of a loop.
+struct Ahead {
+  const float* const* rows;
+  uint32_t shift;
+
+  HWY_INLINE void ask(size_t step) const {
+    hwy::Prefetch(rows[step & ((size_t{1} << shift) - 1)] + (step >> shift) * 16);
+  }
+};
+
 /// Dot products of R queries with the sixteen positions of four runs of keys [count, 4].
 template <size_t R>
-void ScoreRuns(const float* const* q, const float* const* runs, size_t count, float* to,
-               size_t to_stride) {
+void ScoreRuns(const float* const* q, const float* const* runs, size_t count, const Ahead& ahead,
+               float* to, size_t to_stride) {
   F16 sum[R];
 #pragma GCC unroll 8
   for (size_t r = 0; r < R; ++r) sum[r] = Set16(0.0f);
   for (size_t d = 0; d < count; ++d) {
+    ahead.ask(d);
     const F16 keys = LoadRuns(runs, d * kQsaKeyRun, kAll);
 #pragma GCC unroll 8
     for (size_t r = 0; r < R; ++r) sum[r] = MulAdd(Set16(q[r][d]), keys, sum[r]);
@@ -83,31 +95,36 @@ void ScoreRuns(const float* const* q, const float* const* runs, size_t count, fl
 
 /// 64 places of a list: where the keys of each four of them lie, and each one's values.
 struct ListView {
-  const float* runs[kPageRuns];
+  const float* runs[kPageRuns + 4];  // then the next page's first
   const float* values[kGqaPageTokens];
   size_t head_dim, value_stride;
+  mutable uint32_t calls = 0;
 
+  /// A list's keys and values lie scattered, so they are asked for ahead of time: while the first
+  /// queries are scored, the keys of the next group, and then the group's values.
   void score(size_t rows, const float* const* q, size_t groups, float* to, size_t to_stride) const {
+    const bool ask_values = calls++ == 1;
     for (size_t group = 0; group < groups; ++group, to += 16) {
       const float* const* four = runs + 4 * group;
+      const Ahead ahead = ask_values ? Ahead{values + 16 * group, 4} : Ahead{four + 4, 2};
       switch (rows) {
         case 1:
-          ScoreRuns<1>(q, four, head_dim, to, to_stride);
+          ScoreRuns<1>(q, four, head_dim, ahead, to, to_stride);
           break;
         case 2:
-          ScoreRuns<2>(q, four, head_dim, to, to_stride);
+          ScoreRuns<2>(q, four, head_dim, ahead, to, to_stride);
           break;
         case 3:
-          ScoreRuns<3>(q, four, head_dim, to, to_stride);
+          ScoreRuns<3>(q, four, head_dim, ahead, to, to_stride);
           break;
         case 4:
-          ScoreRuns<4>(q, four, head_dim, to, to_stride);
+          ScoreRuns<4>(q, four, head_dim, ahead, to, to_stride);
           break;
         case 5:
-          ScoreRuns<5>(q, four, head_dim, to, to_stride);
+          ScoreRuns<5>(q, four, head_dim, ahead, to, to_stride);
           break;
         default:
-          ScoreRuns<6>(q, four, head_dim, to, to_stride);
+          ScoreRuns<6>(q, four, head_dim, ahead, to, to_stride);
       }
     }
   }
@@ -130,8 +147,8 @@ class ListPages {
     view.value_stride = gqa_value_stride(pages_.head_dim);
     const uint32_t first = number * kGqaPageTokens;
     const uint32_t count = std::min(list_.places - first, kGqaPageTokens);
-    for (uint32_t i = 0; i < count; ++i) {
-      const uint32_t at = position(first + i);
+    for (uint32_t i = 0; i < kGqaPageTokens; ++i) {
+      const uint32_t at = position(first + std::min(i, count - 1));
       view.values[i] = pages_.values(at / kGqaPageTokens) + at % kGqaPageTokens * view.value_stride;
     }
     const bool in_runs = list_.blocks == nullptr || list_.ratio % kQsaKeyRun == 0;
@@ -139,6 +156,11 @@ class ListPages {
       // Past the list's end anything will do, for no row sees it.
       const uint32_t place = i * kQsaKeyRun < count ? i * kQsaKeyRun : 0;
       view.runs[i] = in_runs ? key(position(first + place)) : collect(first, place, count);
+    }
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t place = first + kGqaPageTokens + i * kQsaKeyRun;
+      view.runs[kPageRuns + i] =
+          in_runs && place < list_.places ? key(position(place)) : view.runs[i];
     }
     return view;
   }
