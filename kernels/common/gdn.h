@@ -9,7 +9,7 @@
 namespace atlas::kernels {
 
 /// Positions in a chunk: what anchors are apart. Part of the contract.
-inline constexpr uint32_t kGdnChunk = 32;
+inline constexpr uint32_t kGdnChunk = 64;
 /// Taps of the convolution and elements of a head, at most.
 inline constexpr uint32_t kGdnMaxTaps = 16;
 inline constexpr uint32_t kGdnMaxDim = 256;
@@ -107,8 +107,8 @@ ATLAS_CONTROL_PARAMS(GdnConvParams,
   uint32_t reserved;
 );
 
-/// `gdn_attend`: the recurrence. Contract `gdn_f32_c32`, per value head, whose key head is
-/// h * key_heads / value_heads: chunks are [32 c, 32 c + 32) of absolute positions; M0 is the state
+/// `gdn_attend`: the recurrence. Contract `gdn_f32_c64`, per value head, whose key head is
+/// h * key_heads / value_heads: chunks are [64 c, 64 c + 64) of absolute positions; M0 is the state
 /// at the chunk's start (zeros at position 0), i and j count positions of the chunk.
 ///   beta_i = 1 / (1 + e^-b_i)
 ///   g_i = -(e^a_log * softplus(a_i + dt_bias)), softplus(x) = max(x, 0) + log1p(e^-|x|)

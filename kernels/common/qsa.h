@@ -8,7 +8,7 @@ namespace atlas::kernels {
 
 /// Positions of a block, at most: anchors stand at multiples of kQsaAnchorTokens, which are ends of
 /// blocks, so an anchor holds nothing.
-inline constexpr uint32_t kQsaAnchorTokens = 32;
+inline constexpr uint32_t kQsaAnchorTokens = 64;
 /// Index heads and elements of one, at most.
 inline constexpr uint32_t kQsaMaxHeads = 64;
 inline constexpr uint32_t kQsaMaxIndexDim = 512;

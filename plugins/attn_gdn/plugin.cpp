@@ -1,4 +1,4 @@
-// Attention plugin `gdn`: Gated DeltaNet with float32 state at anchors, every 32 positions. The
+// Attention plugin `gdn`: Gated DeltaNet with float32 state at anchors, every 64 positions. The
 // arithmetic and the layouts are in kernels/common/gdn.h.
 #include <algorithm>
 #include <array>
@@ -134,7 +134,7 @@ AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs
     needs->bytes_per_slot = kernels::gdn_slot_floats(shape) * sizeof(float);
     needs->bytes_per_anchor = kernels::gdn_anchor_floats(shape) * sizeof(float);
     needs->anchor_tokens = kernels::kGdnChunk;
-    atlas::sdk::copy_text(needs->contract, "gdn_f32_c32");
+    atlas::sdk::copy_text(needs->contract, "gdn_f32_c64");
     atlas::sdk::copy_text(needs->state_layout, "gdn f32 v16 " + std::to_string(delta.key_heads) +
                                                    "x" + std::to_string(delta.key_dim) + " " +
                                                    std::to_string(delta.value_heads) + "x" +

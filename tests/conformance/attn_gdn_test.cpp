@@ -299,12 +299,12 @@ TEST_SUITE("conformance") {
     REQUIRE(gdn().needs(&p.problem, &needs, nullptr) == ATLAS_OK);
     CHECK(needs.page_tokens == 64);
     CHECK(needs.bytes_per_page == 0);
-    CHECK(needs.anchor_tokens == 32);
+    CHECK(needs.anchor_tokens == 64);
     const uint64_t channels = 2 * 2 * 16 + 6 * 24;
-    CHECK(needs.bytes_per_slot == 4 * (16 * channels + 2 * 16 * 32 + 6 * 32 * 32 + 6 * 32));
+    CHECK(needs.bytes_per_slot == 4 * (16 * channels + 2 * 16 * 64 + 6 * 64 * 32 + 6 * 64));
     CHECK(needs.bytes_per_anchor == 4 * (6 * 16 * 32 + 3 * channels));
     CHECK(needs.workspace_bytes == 8 * 4 * (2 * 2 * 16 + 6 * 32));
-    CHECK(std::string(needs.contract) == "gdn_f32_c32");
+    CHECK(std::string(needs.contract) == "gdn_f32_c64");
     CHECK(std::string(needs.state_layout) == "gdn f32 v16 2x16 6x24 conv 4");
   }
 
@@ -400,7 +400,7 @@ TEST_SUITE("conformance") {
         append(expected, steps.step({{1, std::min(11u, kPositions - steps.rows().length(1))}}));
         anchors[steps.rows().anchor_index(1)] = steps.rows().anchor(1);
       }
-      REQUIRE(anchors.size() == 5);
+      REQUIRE(anchors.size() == 3);
       // The slot is used by another text first.
       steps.step({{5, 45}});
       steps.set_text(5, 1);

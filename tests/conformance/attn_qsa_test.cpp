@@ -105,7 +105,7 @@ TEST_SUITE("conformance") {
     CHECK(needs.bytes_per_page == 4 * (2 * 64 * (32 + 32) + 16 * 16));
     CHECK(needs.bytes_per_slot == 4 * 16 * 16);
     CHECK(needs.bytes_per_anchor == 0);
-    CHECK(needs.anchor_tokens == 32);
+    CHECK(needs.anchor_tokens == 64);
     CHECK(std::string(needs.contract) == "qsa_f32_b256");
     CHECK(std::string(needs.state_layout) == "qsa f32 k4t v16 2x32 index 16/4");
     // A list is one block of places: nothing is split. Lists of 4 blocks, scores of 160.
@@ -137,7 +137,7 @@ TEST_SUITE("conformance") {
       CHECK(contains(answer([](auto&, auto& i) { i.head_dim = 0; }, plan), "indexer head_dim 0"));
       CHECK(contains(answer([](auto&, auto& i) { i.budget = 0; }, plan), "budget 0"));
       CHECK(contains(answer([](auto&, auto& i) { i.ratio = 3; }, plan), "ratio 3"));
-      CHECK(contains(answer([](auto&, auto& i) { i.ratio = 64; }, plan), "ratio 64"));
+      CHECK(contains(answer([](auto&, auto& i) { i.ratio = 128; }, plan), "ratio 128"));
       CHECK(contains(answer([](auto&, auto& i) { i.ratio = 0; }, plan), "ratio 0"));
       CHECK(contains(answer([](auto&, auto& i) { i.budget = 18; }, plan), "budget of 18"));
       CHECK(contains(answer([](auto&, auto& i) { i.rotary_dim = 18; }, plan), "rotary_dim 18"));
