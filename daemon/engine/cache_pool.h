@@ -42,6 +42,7 @@ class CachePool {
   uint32_t anchors_total() const { return static_cast<uint32_t>(anchor_holders_.size()); }
   /// How many hold the page: 1 if it is the caller's alone.
   uint32_t page_holders(uint32_t page) const { return page_holders_[page]; }
+  uint32_t anchor_holders(uint32_t anchor) const { return anchor_holders_[anchor]; }
 
  private:
   struct Waiting {

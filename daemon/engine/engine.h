@@ -35,6 +35,15 @@ struct ModelInfo {
   std::string fingerprint;
 };
 
+/// How lookups in the prefix cache ended.
+struct PrefixCounters {
+  uint64_t exact = 0;   // all that could be cached
+  uint64_t anchor = 0;  // up to an earlier state
+  uint64_t pages = 0;   // keys and values only: nothing could be used
+  uint64_t miss = 0;
+  uint64_t recomputed_tokens = 0;  // whose pages were there, behind the last state
+};
+
 enum class EngineState { kLoading, kServing, kDraining, kFailed, kStopped };
 
 /// Counters and gauges since start; a consistent copy.
@@ -48,6 +57,9 @@ struct EngineStats {
   uint64_t requests_finished = 0, requests_failed = 0, requests_cancelled = 0, requests_refused = 0;
   uint64_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0;
   uint64_t drafted_tokens = 0, accepted_tokens = 0;  // by the draft head
+  PrefixCounters prefix;
+  uint32_t prefix_pages = 0;  // that the prefix cache holds
+  uint32_t anchors_total = 0, anchors_used = 0;
   uint64_t steps_prefill = 0, steps_decode = 0;
   double step_seconds_prefill = 0, step_seconds_decode = 0;
   uint32_t pages_total = 0, pages_used = 0, slots_total = 0, slots_used = 0;

@@ -47,6 +47,7 @@ SchedulerLimits scheduler_limits(const plan::Plan& plan, double latency_bound_s)
   SchedulerLimits limits;
   limits.latency_bound_s = latency_bound_s;
   limits.drafts = plan.limits.drafts;
+  limits.anchor_tokens = plan.limits.anchor_tokens;
   for (const plan::StepPlan& step : plan.steps) {
     const plan::Bucket& bucket = step.bucket;
     if (bucket.kind == (limits.drafts == 0 ? plan::StepKind::kDecode : plan::StepKind::kVerify)) {
@@ -303,6 +304,8 @@ void EngineCore::handle(Install& command) {
       return;
     }
   }
+  // What the old generation has cached is of its own arithmetic; its pages are free for all.
+  if (current_ != nullptr && current_ != command.generation) current_->prefixes().close();
   current_ = std::move(command.generation);
   scheduler_ =
       std::make_unique<Scheduler>(scheduler_limits(current_->plan(), options_.latency_bound_s));
@@ -376,10 +379,12 @@ void EngineCore::answer_waiting_promises() {
 void EngineCore::finish(const SequencePtr& sequence, FinishReason reason, Status error,
                         Update update) {
   sequence->finished = true;
+  if (reason != FinishReason::kError) keep_prefix(*sequence);
   release_resources(*sequence);
   if (reason != FinishReason::kError) sequence->answer.finish(update);
   Finish end{reason, std::move(error), sequence->answer.stop_string().value_or(""), {}};
   end.usage.prompt_tokens = sequence->prompt_tokens();
+  end.usage.cached_tokens = sequence->cached_tokens;
   end.usage.completion_tokens = static_cast<uint32_t>(sequence->generated.size());
   update.finish = std::move(end);
   switch (reason) {
@@ -407,7 +412,7 @@ void EngineCore::release_resources(Sequence& sequence) {
   sequence.pages.clear();
   sequence.slot.reset();
   sequence.anchor.reset();
-  sequence.anchor_index = 0;
+  sequence.anchor_index = sequence.snapshot_at = 0;
 }
 
 void EngineCore::fail_everything(const Status& status) {
@@ -442,6 +447,9 @@ void EngineCore::publish_stats() {
   stats_.requests_cancelled = counters_.requests_cancelled;
   stats_.prompt_tokens = counters_.prompt_tokens;
   stats_.generated_tokens = counters_.generated_tokens;
+  stats_.cached_tokens = counters_.cached_tokens;
+  stats_.drafted_tokens = counters_.drafted_tokens;
+  stats_.accepted_tokens = counters_.accepted_tokens;
   stats_.steps_prefill = counters_.steps_prefill;
   stats_.steps_decode = counters_.steps_decode;
   stats_.step_seconds_prefill = counters_.step_seconds_prefill;
@@ -450,6 +458,10 @@ void EngineCore::publish_stats() {
   const CachePool& pool = current_->pool();
   stats_.pages_total = pool.pages_total();
   stats_.pages_used = pool.pages_total() - pool.pages_free();
+  stats_.anchors_total = pool.anchors_total();
+  stats_.anchors_used = pool.anchors_total() - pool.anchors_free();
+  stats_.prefix = current_->prefixes().counters();
+  stats_.prefix_pages = current_->prefixes().pages();
   stats_.slots_total = pool.slots_total();
   stats_.slots_used = pool.slots_total() - pool.slots_free();
   stats_.graphs = current_->steps().graph_report();

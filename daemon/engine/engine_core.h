@@ -99,6 +99,12 @@ class EngineCore final : public Engine {
   void fit_to_current(const SequencePtr& sequence);
   void answer_waiting_promises();
   void admit();
+  /// Slot, pages and what the prefix cache has for a sequence; false if they are not free.
+  bool admit_resources(Sequence& sequence);
+  bool wants_prefix(const Sequence& sequence) const;
+  bool room_to_announce(const CachedPrefix& prefix) const;
+  /// Keeps what a sequence has computed so far for others.
+  void keep_prefix(Sequence& sequence);
   Status submit_next(bool& submitted);
   Status submit_step(StepDraft draft);
   uint64_t write_entry(StepDraft& draft);

@@ -1,5 +1,6 @@
 // Steps of the engine: admitting sequences, writing a step's entry, reading its result back.
 #include <algorithm>
+#include <map>
 
 #include "daemon/base/log.h"
 #include "daemon/engine/engine_core.h"
@@ -43,6 +44,21 @@ TokenLogprob token_logprob(const kernels::RowScore& score, uint32_t wanted) {
   return result;
 }
 
+/// Counts that no row of the share brings to a slot: a prefix that is not computed, and output that
+/// is run again, which was counted when it was sampled, before the slot's reset.
+std::map<TokenId, uint32_t> counts_before(const Sequence& sequence, const Share& share) {
+  std::map<TokenId, uint32_t> counts;
+  const auto add = [&](uint32_t position) {
+    uint32_t& count = counts[sequence.token_at(position)];
+    count = position < sequence.prompt_tokens() ? count | 1u : count + 2;
+  };
+  for (uint32_t i = 0; sequence.fresh && i < sequence.submitted; ++i) add(i);
+  for (uint32_t i = 0; !share.prompt && !share.feed_back && i < share.rows; ++i) {
+    add(sequence.submitted + i);
+  }
+  return counts;
+}
+
 /// The scores of a share's logit rows; empty unless it asked for them.
 std::span<const kernels::RowScore> scores_of(const Share& share,
                                              const kernels::SequenceResult& outcome,
@@ -74,21 +90,10 @@ void EngineCore::admit() {
       if (current_ == nullptr || releasing_) return;
       sequence->generation = current_;
     }
-    CachePool& pool = sequence->generation->pool();
-    const plan::Plan& plan = sequence->generation->plan();
-    // All pages of what is known now, and one for each sequence that runs to go on with: so that
-    // admitting one does not at once preempt another.
-    const uint32_t need =
-        pages_for(reach(plan, sequence->known(), 1 + plan.limits.drafts), plan.page_tokens);
-    const auto spare = static_cast<uint32_t>(running_.size());
-    if (pool.slots_free() == 0 || pool.pages_free() < need + spare) {
+    if (!admit_resources(*sequence)) {
       if (!sequence->waiting) sequence->generation = nullptr;  // a swap may come before its turn
       return;
     }
-    sequence->slot = pool.take_slot();
-    while (sequence->pages.size() < need) sequence->pages.push_back(*pool.take_page());
-    sequence->prefill_end = sequence->known();
-    sequence->fresh = true;
     sequence->waiting = false;
     sequence->admitted = ++admissions_;
     queue_.pop_front();
@@ -98,9 +103,82 @@ void EngineCore::admit() {
   }
 }
 
+bool EngineCore::wants_prefix(const Sequence& sequence) const {
+  // Scores of the prompt need all its rows; and a step's entry has room for the counts of one
+  // prefix.
+  const auto counts = [](const SequencePtr& one) {
+    return one->fresh && one->counts_tokens() && one->submitted != 0;
+  };
+  return !sequence.wants_prompt_scores() &&
+         (!sequence.counts_tokens() || std::none_of(running_.begin(), running_.end(), counts));
+}
+
+bool EngineCore::room_to_announce(const CachedPrefix& prefix) const {
+  // A step's entry has room for one context's pages: several long prefixes take several steps.
+  size_t waiting = 0;
+  for (const SequencePtr& one : running_) {
+    if (one->fresh && one->generation != nullptr) {
+      waiting += one->submitted / one->generation->plan().page_tokens;
+    }
+  }
+  return waiting == 0 || current_ == nullptr ||
+         waiting + prefix.pages.size() <= current_->plan().limits.max_pages;
+}
+
+bool EngineCore::admit_resources(Sequence& sequence) {
+  Generation& generation = *sequence.generation;
+  CachePool& pool = generation.pool();
+  PrefixCache& prefixes = generation.prefixes();
+  const plan::Plan& plan = generation.plan();
+  // All pages of what is known now, and one for each sequence that runs to go on with: so that
+  // admitting one does not at once preempt another.
+  const uint32_t need =
+      pages_for(reach(plan, sequence.known(), 1 + plan.limits.drafts), plan.page_tokens);
+  const auto spare = static_cast<uint32_t>(running_.size());
+  if (pool.slots_free() == 0) return false;
+  const std::vector<TokenId> tokens = sequence.first_tokens(sequence.known());
+  CachedPrefix prefix = wants_prefix(sequence) ? prefixes.find(tokens) : CachedPrefix{};
+  const auto own = need - static_cast<uint32_t>(prefix.pages.size());
+  prefixes.evict_pages(own + spare);
+  if (pool.pages_free() < own + spare || !room_to_announce(prefix)) {
+    CacheShare share{std::move(prefix.pages), std::nullopt, {}};
+    if (prefix.anchor) share.anchors.push_back(*prefix.anchor);
+    pool.give_back(std::move(share), 0);
+    return false;
+  }
+  if (wants_prefix(sequence)) prefixes.count(tokens.size(), prefix);
+  if (!sequence.waiting) {
+    sequence.cached_tokens = prefix.tokens;
+    counters_.cached_tokens += prefix.tokens;
+  }
+  sequence.slot = pool.take_slot();
+  sequence.pages = std::move(prefix.pages);
+  while (sequence.pages.size() < need) sequence.pages.push_back(*pool.take_page());
+  sequence.anchor = prefix.anchor;
+  sequence.anchor_index = sequence.submitted = sequence.committed = prefix.tokens;
+  // Others have had these pages too, and nobody the state behind them: now it is worth keeping.
+  sequence.snapshot_at = prefix.known_tokens > prefix.tokens ? prefix.known_tokens : 0;
+  sequence.prefill_end = sequence.known();
+  sequence.fresh = true;
+  return true;
+}
+
+void EngineCore::keep_prefix(Sequence& sequence) {
+  if (sequence.generation == nullptr || !sequence.slot) return;
+  // Rows past a stop were computed too, but are none of the sequence's tokens.
+  const uint32_t count = std::min(sequence.committed, sequence.known());
+  sequence.generation->prefixes().keep(
+      sequence.first_tokens(count), sequence.pages,
+      sequence.anchor_index <= count ? sequence.anchor : std::nullopt, sequence.anchor_index);
+}
+
 bool EngineCore::ensure_pages(Sequence& sequence, uint32_t positions) {
   CachePool& pool = sequence.generation->pool();
   const uint32_t need = pages_for(positions, sequence.generation->plan().page_tokens);
+  if (sequence.pages.size() < need) {
+    sequence.generation->prefixes().evict_pages(need -
+                                                static_cast<uint32_t>(sequence.pages.size()));
+  }
   while (sequence.pages.size() < need) {
     const auto page = pool.take_page();
     if (!page) {
@@ -122,7 +200,9 @@ bool EngineCore::preempt_for(const Sequence& sequence) {
   if (victim == nullptr) return false;
   // What it computed is computed again later: the same bytes, by the design of all kernels.
   log_debug("request {} gives its pages to request {}", victim->id, sequence.id);
+  keep_prefix(*victim);  // cheap to take back as long as nobody needs the pages
   release_resources(*victim);
+  victim->generation->prefixes().evict_pages(1);
   ++victim->epoch;
   victim->pages_announced = 0;
   victim->submitted = 0;
@@ -237,14 +317,12 @@ uint64_t EngineCore::write_entry(StepDraft& draft) {
       const bool known = !share.feed_back && next < sequence.prefill_end;
       entry.targets[head.logit_count++] = known ? sequence.token_at(next) : kernels::kNoToken;
     }
-    if (sequence.counts_tokens() && !share.prompt && !share.feed_back) {
-      // Output that is run again was counted when it was sampled, before the slot's reset.
+    if (sequence.counts_tokens()) {
       input.count_first = head.count_update_count;
-      input.count_count = share.rows;
-      for (uint32_t i = 0; i < share.rows; ++i) {
-        entry.count_updates[head.count_update_count++] = {sequence.token_at(sequence.submitted + i),
-                                                          2};
+      for (const auto& [token, count] : counts_before(sequence, share)) {
+        entry.count_updates[head.count_update_count++] = {token, count};
       }
+      input.count_count = head.count_update_count - input.count_first;
     }
     const uint32_t pages = pages_for(reach(plan, sequence.submitted, share.rows), plan.page_tokens);
     for (uint32_t& index = sequence.pages_announced; index < pages; ++index) {
@@ -298,7 +376,9 @@ std::optional<uint32_t> EngineCore::spare_anchor(const Sequence& sequence, uint3
   if (last / limits.anchor_tokens * limits.anchor_tokens <= sequence.anchor_index) {
     return std::nullopt;
   }
-  const auto anchor = sequence.generation->pool().take_anchor();
+  CachePool& pool = sequence.generation->pool();
+  if (pool.anchors_free() == 0) sequence.generation->prefixes().evict_anchor();
+  const auto anchor = pool.take_anchor();
   ATLAS_CHECK(anchor, "there are anchors for every live sequence and its steps in flight");
   return anchor;
 }
@@ -325,11 +405,16 @@ void EngineCore::read_result(const Flight& flight, const exec::ResultView& resul
     const bool current = !sequence.finished && flight.epochs[i] == sequence.epoch;
     take_anchor(sequence, share, outcome, current);
     if (!current) continue;
+    sequence.committed = outcome.length;
     if (share.prompt) counters_.prompt_tokens += share.rows;
     if (outcome.error != 0) {
       finish(share.sequence, FinishReason::kError, step_error(outcome), {});
       continue;
     }
+    const bool snapshot =
+        sequence.snapshot_at != 0 && sequence.anchor_index == sequence.snapshot_at;
+    if (share.ends_prefill || snapshot) keep_prefix(sequence);
+    if (snapshot) sequence.snapshot_at = 0;
     if (share.sample) {
       take_tokens(share.sequence, share, outcome, result);
     } else {

@@ -125,6 +125,8 @@ Result<std::shared_ptr<Generation>> Generation::build(std::shared_ptr<PlannedMod
         std::make_shared<CachePool>(plan.page_count - 1, plan.limits.max_slots - 1,
                                     plan.limits.anchors == 0 ? 0 : plan.limits.anchors - 1);
   }
+  generation->prefixes_ = std::make_unique<PrefixCache>(*generation->state_.pool, plan.page_tokens,
+                                                        plan.limits.anchor_tokens != 0);
   progress("recording steps", 0);
   ATLAS_ASSIGN_OR_RETURN(generation->steps_,
                          exec::Steps::build(device, plan, kernels, std::move(buffers),

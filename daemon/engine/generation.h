@@ -10,6 +10,7 @@
 #include "daemon/device/device.h"
 #include "daemon/engine/cache_pool.h"
 #include "daemon/engine/engine.h"
+#include "daemon/engine/prefix_cache.h"
 #include "daemon/exec/buffers.h"
 #include "daemon/exec/control_block.h"
 #include "daemon/exec/steps.h"
@@ -76,6 +77,7 @@ class Generation {
   const std::shared_ptr<const ModelInfo>& info() const { return info_; }
   exec::Steps& steps() { return *steps_; }
   CachePool& pool() { return *state_.pool; }
+  PrefixCache& prefixes() { return *prefixes_; }
   exec::ControlBlock& control() { return *state_.control; }
   uint32_t scratch_page() const { return model_->plan.page_count - 1; }
   /// Bytes that this generation alone needs beside `share`, for the ledger of a swap.
@@ -87,6 +89,7 @@ class Generation {
   std::shared_ptr<const ModelInfo> info_;
   std::shared_ptr<const exec::BufferSet> weights_, workspace_;
   State state_;
+  std::unique_ptr<PrefixCache> prefixes_;
   std::unique_ptr<exec::Steps> steps_;
 };
 

@@ -88,6 +88,9 @@ std::optional<StepDraft> Scheduler::prefill(const std::vector<SequencePtr>& runn
     // Token counts tell prompt from output, so a resumed sequence's rows do not mix the two.
     const bool prompt = sequence.submitted < sequence.prompt_tokens();
     if (prompt && sequence.counts_tokens()) end = std::min(end, sequence.prompt_tokens());
+    if (sequence.submitted <= sequence.snapshot_at && sequence.snapshot_at != 0) {
+      end = std::min(end, sequence.snapshot_at + limits_.anchor_tokens);
+    }
     Share share{.sequence = waiting[i],
                 .rows = end - sequence.submitted,
                 .prompt = prompt,

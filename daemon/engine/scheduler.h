@@ -39,6 +39,7 @@ struct SchedulerLimits {
   uint32_t score_rows = 0;    // of the largest bucket with logits for every row
   uint32_t decode_sequences = 0;
   uint32_t drafts = 0;         // rows of a sequence beside the first in a decoding step
+  uint32_t anchor_tokens = 0;  // a step leaves the state at the last multiple of it before its end
   double latency_bound_s = 0;  // a prefill step between decode steps should take no longer
 };
 

@@ -34,9 +34,12 @@ struct Sequence {
   uint32_t pages_announced = 0;    // of `pages`, in the device's block table
   std::optional<uint32_t> anchor;  // the state at anchor_index, as of the last result
   uint32_t anchor_index = 0;
-  uint64_t last_step = 0;  // that names the sequence
-  bool fresh = true;       // the next step resets the slot
-  uint32_t epoch = 0;      // grows with each preemption: results of older steps are void
+  uint32_t committed = 0;      // positions whose steps have been read back
+  uint32_t cached_tokens = 0;  // of the prompt, found in the prefix cache at the first admission
+  uint32_t snapshot_at = 0;    // prefill stops once behind this position, to leave the state there
+  uint64_t last_step = 0;      // that names the sequence
+  bool fresh = true;           // the next step resets the slot
+  uint32_t epoch = 0;          // grows with each preemption: results of older steps are void
   bool finished = false;
   bool waiting = false;   // preempted: in the queue again
   uint64_t admitted = 0;  // order of admission
@@ -53,6 +56,12 @@ struct Sequence {
   TokenId token_at(uint32_t position) const {
     return position < prompt_tokens() ? spec.prompt[position]
                                       : generated[position - prompt_tokens()];
+  }
+  /// Ids of the first `count` positions.
+  std::vector<TokenId> first_tokens(uint32_t count) const {
+    std::vector<TokenId> tokens(count);
+    for (uint32_t i = 0; i < count; ++i) tokens[i] = token_at(i);
+    return tokens;
   }
   bool wants_prompt_scores() const { return spec.prompt_logprobs && !prompt_scores_sent; }
   bool counts_tokens() const {

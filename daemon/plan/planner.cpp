@@ -324,9 +324,7 @@ Status plan_state(PlanBuilder& builder) {
         "first or lower the second",
         shape.cache_tokens, shape.context_tokens);
   }
-  // Layers without keys keep nothing in a page: positions are counted in pages all the same.
-  plan.pages = builder.buffer("pages", LedgerLine::kCache,
-                              std::max<uint64_t>(64, plan.page_count * plan.page_bytes));
+  plan.pages = builder.buffer("pages", LedgerLine::kCache, plan.page_count * plan.page_bytes);
   if (plan.slot_bytes != 0) {
     plan.slot_state =
         builder.buffer("slot_state", LedgerLine::kCache, plan.limits.max_slots * plan.slot_bytes);
@@ -345,9 +343,12 @@ Status plan_state(PlanBuilder& builder) {
 void plan_control(PlanBuilder& builder) {
   Plan& plan = builder.plan;
   kernels::ControlLimits& limits = plan.limits;
-  limits.max_page_updates = limits.max_rows / plan.page_tokens + 3 * limits.max_sequences;
+  limits.max_page_updates =
+      limits.max_rows / plan.page_tokens + 3 * limits.max_sequences + limits.max_pages;
   limits.max_biases = kMaxBiasesPerSequence * limits.max_sequences;
-  limits.max_count_updates = limits.max_rows;  // one for each row that is output run again
+  // One for each row that is output run again, and one for each id of a cached prefix.
+  limits.max_count_updates =
+      limits.max_rows + std::min(limits.vocab, builder.input().shape.context_tokens);
   limits.pool_pages = plan.page_count;
   limits.max_positions = builder.input().shape.context_tokens;
   const auto entry_bytes = kernels::entry_layout(limits).bytes;

@@ -109,6 +109,20 @@ constexpr EngineSeries kEngineSeries[] = {
      [](const engine::EngineStats& s) { return static_cast<double>(s.cached_tokens); }},
     {"atlas_generated_tokens_total", "counter", "Tokens generated.",
      [](const engine::EngineStats& s) { return static_cast<double>(s.generated_tokens); }},
+    {"atlas_drafted_tokens_total", "counter",
+     "Tokens that the draft head proposed and a step checked.",
+     [](const engine::EngineStats& s) { return static_cast<double>(s.drafted_tokens); }},
+    {"atlas_accepted_tokens_total", "counter", "Proposed tokens that were the model's own.",
+     [](const engine::EngineStats& s) { return static_cast<double>(s.accepted_tokens); }},
+    {"atlas_engine_anchors_total", "gauge", "Recurrent states that can be kept.",
+     [](const engine::EngineStats& s) { return static_cast<double>(s.anchors_total); }},
+    {"atlas_engine_anchors_used", "gauge", "Recurrent states kept, for sequences or prefixes.",
+     [](const engine::EngineStats& s) { return static_cast<double>(s.anchors_used); }},
+    {"atlas_prefix_pages", "gauge", "Pages that the prefix cache holds.",
+     [](const engine::EngineStats& s) { return static_cast<double>(s.prefix_pages); }},
+    {"atlas_prefix_recomputed_tokens_total", "counter",
+     "Tokens computed again although their pages were cached: no state to go on from.",
+     [](const engine::EngineStats& s) { return static_cast<double>(s.prefix.recomputed_tokens); }},
     {"atlas_engine_progress_ticks_total", "counter", "Grows while the engine's thread is alive.",
      [](const engine::EngineStats& s) { return static_cast<double>(s.progress_ticks); }},
 };
@@ -119,6 +133,16 @@ void append_engines(Text& text, const std::vector<Served>& engines) {
     for (const Served& one : engines) {
       text.sample(fmt::format("model=\"{}\"", label(one.name)), series.value(one.stats));
     }
+  }
+  text.family("atlas_prefix_lookups_total", "counter", "Lookups in the prefix cache by outcome.");
+  for (const Served& one : engines) {
+    const auto sample = [&](std::string_view outcome, uint64_t count) {
+      text.sample(fmt::format("model=\"{}\",outcome=\"{}\"", label(one.name), outcome), count);
+    };
+    sample("exact", one.stats.prefix.exact);
+    sample("anchor", one.stats.prefix.anchor);
+    sample("pages", one.stats.prefix.pages);
+    sample("miss", one.stats.prefix.miss);
   }
   text.family("atlas_engine_sequences_total", "counter", "Sequences by how they ended.");
   for (const Served& one : engines) {
@@ -252,14 +276,18 @@ std::string stats_json(const Metrics& metrics, const Control& control) {
     fmt::format_to(
         std::back_inserter(out),
         R"(,"running":{},"queued":{},"requests":{{"finished":{},"failed":{},"cancelled":{},)"
-        R"("refused":{}}},"tokens":{{"prompt":{},"cached":{},"generated":{}}},)"
+        R"("refused":{}}},"tokens":{{"prompt":{},"cached":{},"generated":{},"drafted":{},)"
+        R"("accepted":{}}},"prefix":{{"exact":{},"anchor":{},"pages":{},"miss":{},)"
+        R"("recomputed_tokens":{},"pages_held":{}}},"anchors":{{"total":{},"used":{}}},)"
         R"("steps":{{"prefill":{},"decode":{},"prefill_seconds":{},"decode_seconds":{}}},)"
         R"("pages":{{"total":{},"used":{}}},"slots":{{"total":{},"used":{}}},)"
         R"("progress_ticks":{},"ledger":[)",
         s.running, s.queued, s.requests_finished, s.requests_failed, s.requests_cancelled,
-        s.requests_refused, s.prompt_tokens, s.cached_tokens, s.generated_tokens, s.steps_prefill,
-        s.steps_decode, s.step_seconds_prefill, s.step_seconds_decode, s.pages_total, s.pages_used,
-        s.slots_total, s.slots_used, s.progress_ticks);
+        s.requests_refused, s.prompt_tokens, s.cached_tokens, s.generated_tokens, s.drafted_tokens,
+        s.accepted_tokens, s.prefix.exact, s.prefix.anchor, s.prefix.pages, s.prefix.miss,
+        s.prefix.recomputed_tokens, s.prefix_pages, s.anchors_total, s.anchors_used,
+        s.steps_prefill, s.steps_decode, s.step_seconds_prefill, s.step_seconds_decode,
+        s.pages_total, s.pages_used, s.slots_total, s.slots_used, s.progress_ticks);
     for (size_t i = 0; i < s.ledger.size(); ++i) {
       out += i > 0 ? R"(,{"line":)" : R"({"line":)";
       append_json_string(out, s.ledger[i].first);
