@@ -4,6 +4,13 @@
 
 namespace atlas::engine {
 
+namespace {
+
+/// A bias that no difference of logits comes near.
+constexpr float kCertain = 1e30f;
+
+}  // namespace
+
 Result<std::unique_ptr<Stepper>> Stepper::create(std::shared_ptr<Generation> generation,
                                                  const std::shared_ptr<Device>& device) {
   ATLAS_ASSIGN_OR_RETURN(Stream stream, device->create_stream());
@@ -59,11 +66,17 @@ Result<std::optional<uint32_t>> Stepper::write_rows(const StepRows& rows, exec::
   input.row_count = count;
   input.logit_first = entry.head->logit_count;
   input.logit_count = rows.logit_rows;
-  input.next_token = kernels::kNoToken;
+  input.next_token = rows.next.value_or(kernels::kNoToken);
   input.anchor = input.spare_anchor = kernels::kNoAnchor;
   std::fill_n(input.history, kernels::kHistoryIds, kernels::kNoToken);
   input.sampling.top_p = 1.0f;
   input.sampling.repetition_penalty = 1.0f;
+  if (rows.next) {
+    input.flags |= kernels::kSequenceSample;
+    input.sampling.bias_first = entry.head->bias_count++;
+    input.sampling.bias_count = 1;
+    entry.biases[input.sampling.bias_first] = {*rows.next, kCertain};
+  }
   std::copy(rows.tokens.begin(), rows.tokens.end(), entry.ids.begin() + entry.head->row_count);
   std::fill_n(entry.targets.begin() + entry.head->logit_count, rows.logit_rows, kernels::kNoToken);
   for (; slot.announced < pages; ++slot.announced) {
@@ -125,6 +138,23 @@ Result<std::vector<float>> Stepper::run(plan::StepKind kind, std::span<const Ste
         logits.data(), steps.buffers().at(plan.logits).address(), logits.size() * sizeof(float)));
   }
   return logits;
+}
+
+Result<std::vector<float>> Stepper::activation(const std::string& name, uint64_t elements) {
+  const std::vector<plan::Buffer>& buffers = generation_->plan().buffers;
+  const auto found = std::find_if(buffers.begin(), buffers.end(), [&](const plan::Buffer& one) {
+    return one.name == "activation " + name;
+  });
+  if (found == buffers.end()) return invalid_argument("the plan has no activation '{}'", name);
+  if (found->bytes / sizeof(float) < elements) {
+    return invalid_argument("activation '{}' holds {} floats, and {} were asked for", name,
+                            found->bytes / sizeof(float), elements);
+  }
+  const auto id = static_cast<plan::BufferId>(found - buffers.begin());
+  std::vector<float> values(elements);
+  ATLAS_RETURN_IF_ERROR(stream_.copy_to_host(
+      values.data(), generation_->steps().buffers().at(id).address(), elements * sizeof(float)));
+  return values;
 }
 
 Status Stepper::run_sequence(

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "daemon/engine/generation.h"
@@ -17,6 +18,9 @@ struct StepRows {
   std::span<const TokenId> tokens;
   uint32_t logit_rows = 0;  // the last rows, as many as this
   bool restart = false;     // the sequence begins anew with these rows
+  /// The token after the rows where it is known: it is made the sampled one (which takes a logit
+  /// row), so that a draft head goes on from it.
+  std::optional<TokenId> next;
 };
 
 /// Owns the generation's state while it lives: no engine may run on it. Not thread safe.
@@ -33,6 +37,10 @@ class Stepper {
   /// Runs one step of `kind` and returns the logits of all logit rows, in order: [l, vocab].
   /// Errors: kInvalidArgument if no bucket holds the rows or the pages are used up.
   Result<std::vector<float>> run(plan::StepKind kind, std::span<const StepRows> rows);
+
+  /// The first `elements` floats of an activation ("draft logits") as the last step left them, rows
+  /// without gaps. Errors: kInvalidArgument if the plan has none of this name or it is smaller.
+  Result<std::vector<float>> activation(const std::string& name, uint64_t elements);
 
   /// All logits of one sequence, given in chunks of at most `chunk` rows: [tokens, vocab]. `visit`
   /// gets them chunk by chunk. A chunk of 1 runs as decode steps after the first row.

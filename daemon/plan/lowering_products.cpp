@@ -186,6 +186,7 @@ Status StepLowering::lower(const MoeOp& op) {
                 fmt::format("{} {}", what, name_)};
   };
   const auto token_rows = [&](const char* what, uint64_t width) {
+    if (shared == 0) return Rows{};
     return Rows{workspace(fmt::format("shared {}", what), x.max_rows * width * sizeof(float)),
                 width,
                 width,

@@ -324,7 +324,9 @@ Status plan_state(PlanBuilder& builder) {
         "first or lower the second",
         shape.cache_tokens, shape.context_tokens);
   }
-  plan.pages = builder.buffer("pages", LedgerLine::kCache, plan.page_count * plan.page_bytes);
+  // Layers without keys keep nothing in a page: positions are counted in pages all the same.
+  plan.pages = builder.buffer("pages", LedgerLine::kCache,
+                              std::max<uint64_t>(64, plan.page_count * plan.page_bytes));
   if (plan.slot_bytes != 0) {
     plan.slot_state =
         builder.buffer("slot_state", LedgerLine::kCache, plan.limits.max_slots * plan.slot_bytes);

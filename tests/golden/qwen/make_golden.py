@@ -110,8 +110,8 @@ MODELS = {
         table="one", lengths=[13, 19, 25, 38, 71]),
     "qwen4_all_sparse": dict(
         config=qwen4("FF", **experts(7, 3), indexer_n_heads=5, indexer_budget=24,
-                     indexer_compress_ratio=3),
-        lengths=[25, 26, 27, 28, 50]),
+                     indexer_compress_ratio=8),
+        lengths=[31, 32, 33, 38, 50]),
     "qwen4_all_delta": dict(
         config=qwen4("LL", **experts(8, 1), ple_layer_ids=[2]), lengths=[1, 4, 63, 64, 130],
         written=dict(indexer_n_heads=None, indexer_kv_heads=None, indexer_head_dim=None,
