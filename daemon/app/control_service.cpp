@@ -1,5 +1,6 @@
 #include "daemon/app/control_service.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "daemon/app/reports.h"
@@ -37,13 +38,23 @@ Result<bool> flag(const Json& json, const char* key) {
   return json[key].get<bool>();
 }
 
+/// Where the caller's relative paths begin, or "" if it does not say.
+Result<std::string> directory(const Json& json) {
+  if (!json.contains("directory")) return std::string();
+  if (!json["directory"].is_string() || !json["directory"].get<std::string>().starts_with('/')) {
+    return invalid_argument("field 'directory' must be an absolute path");
+  }
+  return json["directory"].get<std::string>();
+}
+
 /// "key": value pairs of `set`; a value may be text (YAML) or any JSON, which is YAML as well.
 Result<settings::Settings> apply_set(settings::Settings settings, const Json& json) {
   if (!json.contains("set")) return settings;
   if (!json["set"].is_object()) return invalid_argument("field 'set' must be an object of keys");
+  ATLAS_ASSIGN_OR_RETURN(const std::string base, directory(json));
   for (const auto& [key, value] : json["set"].items()) {
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    ATLAS_ASSIGN_OR_RETURN(settings, settings::with(settings, key, text));
+    ATLAS_ASSIGN_OR_RETURN(settings, settings::with(settings, key, text, base));
   }
   return settings;
 }
@@ -109,12 +120,14 @@ void ControlService::reload_from_signal() {
 }
 
 Result<std::string> ControlService::run_plan(const std::string& request_json) {
-  ATLAS_ASSIGN_OR_RETURN(const Json json, parse_request(request_json, {"model", "set", "records"}));
+  ATLAS_ASSIGN_OR_RETURN(const Json json,
+                         parse_request(request_json, {"model", "set", "records", "directory"}));
   ATLAS_ASSIGN_OR_RETURN(const bool records, flag(json, "records"));
   settings::Settings wanted = host_.state().settings;
   if (json.contains("model")) {
     if (!json["model"].is_string()) return invalid_argument("field 'model' must be a path");
-    wanted.model = {json["model"].get<std::string>(), ""};
+    ATLAS_ASSIGN_OR_RETURN(const std::filesystem::path base, directory(json));
+    wanted.model = {(base / json["model"].get<std::string>()).string(), ""};
   }
   ATLAS_ASSIGN_OR_RETURN(wanted, apply_set(wanted, json));
   Plugins plugins;
@@ -124,7 +137,8 @@ Result<std::string> ControlService::run_plan(const std::string& request_json) {
 }
 
 Result<std::string> ControlService::run_swap(const std::string& request_json) {
-  ATLAS_ASSIGN_OR_RETURN(const Json json, parse_request(request_json, {"set", "dry_run"}));
+  ATLAS_ASSIGN_OR_RETURN(const Json json,
+                         parse_request(request_json, {"set", "dry_run", "directory"}));
   ATLAS_ASSIGN_OR_RETURN(const bool dry_run, flag(json, "dry_run"));
   ATLAS_ASSIGN_OR_RETURN(const settings::Settings wanted, apply_set(host_.state().settings, json));
   ATLAS_ASSIGN_OR_RETURN(const SwapOutcome outcome, host_.swap(wanted, dry_run));

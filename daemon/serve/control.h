@@ -24,9 +24,11 @@ class Control {
   /// `atlasctl plugins`: loaded, skipped and refused plugins with reasons, and their kernels.
   virtual std::string plugins_json() const = 0;
   /// `atlasctl plan`: records, bytes and ledger of a model on a platform; nothing is loaded.
-  /// `request_json`: {"model": path?, "platform": name?, "records": bool?}.
+  /// `request_json`: {"model": path?, "set": {"key": value, ...}?, "records": bool?,
+  /// "directory": where relative paths begin?}.
   virtual void plan(std::string request_json, ControlReply reply) = 0;
-  /// `atlasctl swap`: {"set": {"key": value, ...}, "dry_run": bool?}; says the swap's class first.
+  /// `atlasctl swap`: {"set": {"key": value, ...}, "dry_run": bool?, "directory": path?};
+  /// says the swap's class first.
   virtual void swap(std::string request_json, ControlReply reply) = 0;
   /// Reads the settings file again, applies the reloadable keys, names the others that changed.
   virtual void reload(ControlReply reply) = 0;

@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <type_traits>
@@ -340,6 +341,21 @@ Status check(const Settings& s) {
   return {};
 }
 
+/// The paths among a key's values.
+std::vector<std::string*> paths_of(const std::string& key, Settings& s) {
+  if (key == "model.path") return {&s.model.path};
+  if (key == "plugins.directory") return {&s.plugins.directory};
+  if (key == "plugins.kernels") return {&s.plugins.kernels};
+  const bool is_quant = key == "plugins.quant";
+  std::vector<std::string*> paths;
+  if (is_quant || key == "plugins.attention") {
+    for (PluginEntry& one : is_quant ? s.plugins.quant : s.plugins.attention) {
+      paths.push_back(&one.path);
+    }
+  }
+  return paths;
+}
+
 Result<Settings> read_document(const YAML::Node& root, const std::string& name) {
   Settings settings;
   if (!root.IsMap()) return invalid_argument("{}: the settings must be a map of keys", name);
@@ -374,7 +390,8 @@ Result<Settings> load(const std::string& path) {
   }
 }
 
-Result<Settings> with(const Settings& settings, const std::string& name, const std::string& value) {
+Result<Settings> with(const Settings& settings, const std::string& name, const std::string& value,
+                      const std::string& directory) {
   const Key* key = find_key(name);
   if (key == nullptr && is_section(name)) {
     std::string keys;
@@ -390,6 +407,10 @@ Result<Settings> with(const Settings& settings, const std::string& name, const s
     if (!status.ok()) return invalid_argument("--set {}: {}", name, status.message());
   } catch (const YAML::Exception& error) {
     return invalid_argument("--set {}: '{}' is no YAML value: {}", name, value, error.msg);
+  }
+  for (std::string* path : paths_of(name, changed)) {
+    if (directory.empty() || path->empty() || path->front() == '/') continue;
+    *path = (std::filesystem::path(directory) / *path).lexically_normal().string();
   }
   if (Status status = check(changed); !status.ok()) return status.with_context("--set " + name);
   return changed;

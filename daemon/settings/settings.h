@@ -105,8 +105,9 @@ Result<Settings> load(const std::string& path);
 /// The same from text; `name` stands for the file in messages.
 Result<Settings> parse(const std::string& yaml, const std::string& name);
 /// `settings` with one key changed: "plugins.quant" and a YAML value, as `atlasctl swap --set` has
-/// it.
-Result<Settings> with(const Settings& settings, const std::string& key, const std::string& value);
+/// it. `directory`: where relative paths in the value begin; empty: they stay as they are.
+Result<Settings> with(const Settings& settings, const std::string& key, const std::string& value,
+                      const std::string& directory = "");
 
 /// Keys whose values differ: those that a reload applies at once, those that a swap applies, and
 /// those that need a restart.

@@ -1,6 +1,11 @@
 // atlasctl: drives a running atlasd over its Unix socket.
-#include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string_view>
+
+#include "tools/atlasctl/json_answer.h"
 #include "tools/atlasctl/verbs.h"
 
 namespace {
@@ -24,7 +29,7 @@ int main(int argc, char** argv) {
   std::string socket = "/run/atlas/atlasd.sock";
   bool json = false;
   program.add_option("--socket", socket, "The daemon's Unix socket")->capture_default_str();
-  program.add_flag("--json", json, "Print the daemon's answers as JSON");
+  program.add_flag("--json", json, "Print the daemon's answers, and errors, as JSON");
   program.set_version_flag("--version", std::string("atlasctl ") + ATLAS_VERSION);
 
   int code = 0;
@@ -93,6 +98,14 @@ int main(int argc, char** argv) {
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    // Options are set only after a good parse, so the flag is looked for by hand.
+    const bool wants_json = std::any_of(argv, argv + argc, [](const char* argument) {
+      return std::string_view(argument) == "--json";
+    });
+    if (wants_json && error.get_exit_code() != 0) {
+      fmt::print("{}\n", error_json(error.what(), "usage"));
+      return 2;
+    }
     return program.exit(error) == 0 ? 0 : 2;
   }
   return code;

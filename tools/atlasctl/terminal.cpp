@@ -36,6 +36,17 @@ std::string human_bytes(uint64_t bytes) {
   return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
 }
 
+std::string human_seconds(double seconds) {
+  auto left = static_cast<uint64_t>(seconds);
+  std::string result;
+  for (const auto& [unit, size] :
+       {std::pair<const char*, uint64_t>{"d", 86400}, {"h", 3600}, {"m", 60}}) {
+    if (left >= size) result += fmt::format("{}{} ", left / size, unit);
+    left %= size;
+  }
+  return result + fmt::format("{}s", left);
+}
+
 void print_table(const std::vector<std::string>& header,
                  const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;

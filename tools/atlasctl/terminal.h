@@ -14,6 +14,8 @@ enum class Style { kPlain, kBold, kDim, kGood, kBad };
 std::string styled(Style style, std::string_view text);
 /// "1.4 GiB".
 std::string human_bytes(uint64_t bytes);
+/// "1d 2h 3m 4s", without what is 0 in front.
+std::string human_seconds(double seconds);
 /// Rows under a header, columns as wide as they must be; the last one is not padded.
 void print_table(const std::vector<std::string>& header,
                  const std::vector<std::vector<std::string>>& rows);

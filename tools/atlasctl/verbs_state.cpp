@@ -1,8 +1,9 @@
-// Verbs that ask and steer: status, models, plugins, plan, stats, swap, reload, drain.
+// Verbs that ask and steer: status, models, plugins, plan, swap, reload, drain.
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -15,31 +16,6 @@ namespace atlas::ctl {
 using namespace std::chrono_literals;
 
 namespace {
-
-std::string text(const Json& json, const char* key) {
-  if (!json.contains(key) || json[key].is_null()) return "";
-  return json[key].is_string() ? json[key].get<std::string>() : json[key].dump();
-}
-
-uint64_t number(const Json& json, const char* key) {
-  return json.contains(key) && json[key].is_number() ? json[key].get<uint64_t>() : 0;
-}
-
-double fraction(const Json& json, const char* key) {
-  return json.contains(key) && json[key].is_number() ? json[key].get<double>() : 0;
-}
-
-/// "1d 2h 3m 4s", without what is 0 in front.
-std::string human_seconds(double seconds) {
-  auto left = static_cast<uint64_t>(seconds);
-  std::string result;
-  for (const auto& [unit, size] :
-       {std::pair<const char*, uint64_t>{"d", 86400}, {"h", 3600}, {"m", 60}}) {
-    if (left >= size) result += fmt::format("{}{} ", left / size, unit);
-    left %= size;
-  }
-  return result + fmt::format("{}s", left);
-}
 
 void print_ledger(const Json& ledger) {
   std::vector<std::vector<std::string>> rows;
@@ -72,9 +48,13 @@ void print_engine(const Json& engine) {
   print_ledger(engine["ledger_bytes"]);
 }
 
-/// {"set": {"key": "value", ...}} of KEY=VALUE arguments.
+/// {"set": {"key": "value", ...}, "directory": ...} of KEY=VALUE arguments: relative paths in them
+/// begin where atlasctl runs.
 Result<Json> set_request(const std::vector<std::string>& set) {
   Json request = {{"set", Json::object()}};
+  std::error_code error;
+  const auto directory = std::filesystem::current_path(error);
+  if (!error) request["directory"] = directory.string();
   for (const std::string& one : set) {
     const size_t equals = one.find('=');
     if (equals == std::string::npos || equals == 0) {
@@ -107,7 +87,8 @@ Status wait_until_serving(const Client& client) {
 
 int show_status(const Context& context, bool wait) {
   if (wait) {
-    if (Status status = wait_until_serving(context.client); !status.ok()) return report(status);
+    if (Status status = wait_until_serving(context.client); !status.ok())
+      return report(context, status);
   }
   Json json;
   if (int code = fetch(context, context.client.get("/atlas/v1/status"), json); code >= 0)
@@ -159,7 +140,7 @@ int show_plugins(const Context& context) {
 int show_plan(const Context& context, const std::string& model, const std::vector<std::string>& set,
               bool records) {
   auto request = set_request(set);
-  if (!request) return report(request.error());
+  if (!request) return report(context, request.error());
   if (!model.empty()) (*request)["model"] = model;
   (*request)["records"] = records;
   Json json;
@@ -192,26 +173,13 @@ int show_plan(const Context& context, const std::string& model, const std::vecto
   return 0;
 }
 
-int show_stats(const Context& context) {
-  Json json;
-  if (int code = fetch(context, context.client.get("/atlas/v1/stats"), json); code >= 0)
-    return code;
-  std::vector<std::vector<std::string>> rows;
-  const Json flat = json.flatten();
-  for (const auto& [key, value] : flat.items()) {
-    rows.push_back({key.substr(1), value.is_string() ? value.get<std::string>() : value.dump()});
-  }
-  print_table({"STATISTIC", "VALUE"}, rows);
-  return 0;
-}
-
 int swap(const Context& context, const std::vector<std::string>& set, bool dry_run) {
   auto request = set_request(set);
-  if (!request) return report(request.error());
+  if (!request) return report(context, request.error());
   (*request)["dry_run"] = true;
   Json verdict;
-  const Context quiet{context.client, false};
-  if (int code = fetch(quiet, context.client.post("/atlas/v1/swap", request->dump()), verdict);
+  if (int code =
+          read_answer(context, context.client.post("/atlas/v1/swap", request->dump()), verdict);
       code >= 0) {
     return code;
   }

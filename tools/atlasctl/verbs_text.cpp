@@ -67,10 +67,11 @@ int stream_answer(const Context& context, const std::string& path, const Json& r
   };
   const auto response = context.client.stream(path, request.dump(), handler);
   if (!context.json) fmt::print("\n");
-  if (!response) return report(response.error());
-  if (!failure.empty()) return report(Status(Code::kUnknown, failure));
-  if (response->status != 200) return report(Status(Code::kUnknown, error_message(*response)));
-  return 0;
+  if (!response) return report(context, response.error());
+  if (!failure.empty()) {  // with --json its event has been printed
+    return context.json ? 1 : report(context, Status(Code::kUnknown, failure));
+  }
+  return response->status == 200 ? 0 : report(context, *response);
 }
 
 }  // namespace
@@ -79,7 +80,7 @@ int complete(const Context& context, const std::string& prompt, const GenerateOp
   Json request = {{"prompt", prompt}, {"stream", true}, {"max_tokens", 256}};
   if (options.model.empty()) {
     auto model = served_model(context.client);
-    if (!model) return report(model.error());
+    if (!model) return report(context, model.error());
     request["model"] = *model;
   } else {
     request["model"] = options.model;
@@ -94,7 +95,7 @@ int chat(const Context& context, const std::optional<std::string>& prompt,
   Json request = {{"messages", Json::array()}, {"stream", true}};
   if (options.model.empty()) {
     auto model = served_model(context.client);
-    if (!model) return report(model.error());
+    if (!model) return report(context, model.error());
     request["model"] = *model;
   } else {
     request["model"] = options.model;

@@ -99,6 +99,19 @@ TEST_CASE("settings: one key is changed by --set, and checked") {
   CHECK_FALSE(settings::with(base, "plugins.quant", "[gguf, gguf]"));
 }
 
+TEST_CASE("settings: relative paths of --set begin in the directory given, others stay") {
+  const auto base = *settings::parse(kMinimal, "a.yaml");
+  const auto quant = [&](const std::string& value, const std::string& directory) {
+    return settings::with(base, "plugins.quant", value, directory)->plugins.quant;
+  };
+  using Entries = std::vector<settings::PluginEntry>;
+  const std::string value = "[gguf, {name: a, path: ../a.so}, {name: b, path: /x/b.so}]";
+  CHECK(quant(value, "/home/me") == Entries{{"gguf", ""}, {"a", "/home/a.so"}, {"b", "/x/b.so"}});
+  CHECK(quant(value, "") == Entries{{"gguf", ""}, {"a", "../a.so"}, {"b", "/x/b.so"}});
+  CHECK(settings::with(base, "model.path", "m.gguf", "/home/me")->model.path == "/home/me/m.gguf");
+  CHECK(settings::with(base, "model.name", "m", "/home/me")->model.name == "m");
+}
+
 TEST_CASE("settings: differences say what a change takes") {
   const auto a = *settings::parse(kMinimal, "a");
   const auto b = *settings::parse(
