@@ -58,11 +58,10 @@ if ! running; then
 model: {path: "$state/SmolLM2-135M-Instruct.Q4_1.gguf", name: smollm2}
 server: {socket: {path: "$socket"}}
 YAML
-  setsid --fork "$bin/atlasd" --config "$state/atlasd.yaml" >"$state/atlasd.log" 2>&1 </dev/null
-  for _ in $(seq 100); do
-    pgrep -f "^$bin/atlasd --config $state/atlasd.yaml" >"$pid_file" && break
-    sleep 0.05
-  done
+  # The shell notes its own number and becomes the daemon.
+  setsid --fork sh -c 'echo $$ >"$1"; exec "$2" --config "$3"' sh \
+    "$pid_file" "$bin/atlasd" "$state/atlasd.yaml" >"$state/atlasd.log" 2>&1 </dev/null
+  for _ in $(seq 100); do running && break; sleep 0.05; done
   for _ in $(seq 100); do
     running || { tail -n 5 "$state/atlasd.log" >&2; exit 1; }
     "$bin/atlasctl" --socket "$socket" status >/dev/null 2>&1 && break
