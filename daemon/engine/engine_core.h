@@ -123,6 +123,8 @@ class EngineCore final : public Engine {
   std::optional<uint32_t> spare_anchor(const Sequence& sequence, uint32_t rows);
   bool ensure_pages(Sequence& sequence, uint32_t positions);
   bool preempt_for(const Sequence& sequence);
+  /// Back to the head of the queue, to be computed again from its tokens.
+  void requeue(const SequencePtr& sequence);
   void finish(const SequencePtr& sequence, FinishReason reason, Status error, Update update);
   void release_resources(Sequence& sequence);
   void fail_everything(const Status& status);

@@ -30,6 +30,9 @@ kernels::SamplingInput sampling_input(const SamplingParams& params, uint32_t bia
   return input;
 }
 
+/// How often a request begins again because the disk was slow, before it fails.
+constexpr uint32_t kLateSteps = 2;
+
 /// Positions that a step of `rows` rows may touch: the draft head goes ahead of them.
 uint32_t reach(const plan::Plan& plan, uint32_t submitted, uint32_t rows) {
   return std::min(submitted + rows + plan.limits.drafts, plan.limits.max_positions);
@@ -201,21 +204,24 @@ bool EngineCore::preempt_for(const Sequence& sequence) {
   // What it computed is computed again later: the same bytes, by the design of all kernels.
   log_debug("request {} gives its pages to request {}", victim->id, sequence.id);
   keep_prefix(*victim);  // cheap to take back as long as nobody needs the pages
-  release_resources(*victim);
+  requeue(victim);
   victim->generation->prefixes().evict_pages(1);
-  ++victim->epoch;
-  victim->pages_announced = 0;
-  victim->submitted = 0;
-  victim->sampled = static_cast<uint32_t>(victim->generated.size());
-  victim->prompt_scores.clear();
-  victim->waiting = true;
-  std::erase(running_, victim);
-  queue_.push_front(victim);
-  {
-    const std::scoped_lock lock(mutex_);
-    ++waiting_count_;
-  }
   return victim->id != sequence.id;
+}
+
+void EngineCore::requeue(const SequencePtr& sequence) {
+  release_resources(*sequence);
+  ++sequence->epoch;
+  sequence->pages_announced = 0;
+  sequence->submitted = 0;
+  sequence->committed = 0;
+  sequence->sampled = static_cast<uint32_t>(sequence->generated.size());
+  sequence->prompt_scores.clear();
+  sequence->waiting = true;
+  std::erase(running_, sequence);
+  queue_.push_front(sequence);
+  const std::scoped_lock lock(mutex_);
+  ++waiting_count_;
 }
 
 Status EngineCore::submit_next(bool& submitted) {
@@ -405,12 +411,20 @@ void EngineCore::read_result(const Flight& flight, const exec::ResultView& resul
     const bool current = !sequence.finished && flight.epochs[i] == sequence.epoch;
     take_anchor(sequence, share, outcome, current);
     if (!current) continue;
-    sequence.committed = outcome.length;
-    if (share.prompt) counters_.prompt_tokens += share.rows;
     if (outcome.error != 0) {
-      finish(share.sequence, FinishReason::kError, step_error(outcome), {});
+      // Rows that came late were computed without them; computed again they are the same as ever.
+      const bool late = (outcome.error & ~uint32_t{kernels::kErrorFeedLate}) == 0;
+      if (late && sequence.late_steps++ < kLateSteps) {
+        log_warning("request {}: rows of the n-gram table came too late, and it begins again",
+                    sequence.id);
+        requeue(share.sequence);
+      } else {
+        finish(share.sequence, FinishReason::kError, step_error(outcome), {});
+      }
       continue;
     }
+    sequence.committed = outcome.length;
+    if (share.prompt) counters_.prompt_tokens += share.rows;
     const bool snapshot =
         sequence.snapshot_at != 0 && sequence.anchor_index == sequence.snapshot_at;
     if (share.ends_prefill || snapshot) keep_prefix(sequence);

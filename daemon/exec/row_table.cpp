@@ -77,13 +77,13 @@ class RowFile {
         return data_loss("reading {} bytes at {} of '{}' failed: {}", row.size(), offset, path_,
                          std::strerror(errno));
       }
-      if (n == 0) {
+      got += static_cast<uint64_t>(n);
+      // A direct read gives a part of a block only where the file ends.
+      const bool ended = n == 0 || (direct_ && got % kBlock != 0);
+      if (ended && begin + got < end) {
         return data_loss("'{}' ends at byte {}, and a row lies at {}: the file was cut short",
                          path_, begin + got, offset);
       }
-      got += static_cast<uint64_t>(n);
-      // A direct read must begin on a block again; only the file's end gives a part of one.
-      if (direct_ && begin + got < end && got % kBlock != 0) got = got / kBlock * kBlock;
     }
     std::memcpy(row.data(), buffer + (offset - begin), row.size());
     if (!direct_)

@@ -66,6 +66,12 @@ EngineFixture::EngineFixture(const settings::Settings& settings, engine::EngineO
   REQUIRE_MESSAGE(status.ok(), status.message());
 }
 
+EngineFixture::EngineFixture(const settings::Settings& settings,
+                             std::function<void(engine::PlannedModel&)> adjust) {
+  const Status status = open(settings, {}, adjust);
+  REQUIRE_MESSAGE(status.ok(), status.message());
+}
+
 Result<std::unique_ptr<EngineFixture>> EngineFixture::create(const settings::Settings& settings,
                                                              engine::EngineOptions options) {
   std::unique_ptr<EngineFixture> fixture(new EngineFixture);
@@ -75,10 +81,12 @@ Result<std::unique_ptr<EngineFixture>> EngineFixture::create(const settings::Set
 
 EngineFixture::~EngineFixture() { engine_.reset(); }
 
-Status EngineFixture::open(const settings::Settings& settings, engine::EngineOptions options) {
+Status EngineFixture::open(const settings::Settings& settings, engine::EngineOptions options,
+                           const std::function<void(engine::PlannedModel&)>& adjust) {
   ATLAS_RETURN_IF_ERROR(app::load_plugins(settings, plugins_));
   ATLAS_ASSIGN_OR_RETURN(device_, app::open_device(settings, plugins_));
   ATLAS_ASSIGN_OR_RETURN(const app::Assembly assembly, app::assemble(settings, plugins_));
+  if (adjust) adjust(*assembly.model);
   ATLAS_ASSIGN_OR_RETURN(generation_, build(assembly, plugins_, device_, nullptr));
   engine_ = std::make_unique<engine::EngineCore>(device_, options);
   return engine_->install(generation_).get();

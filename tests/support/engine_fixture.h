@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -39,6 +40,9 @@ class EngineFixture {
  public:
   /// Ends the test with a message if the model cannot be loaded.
   explicit EngineFixture(const settings::Settings& settings, engine::EngineOptions options = {});
+  /// `adjust` changes the model between planning and loading.
+  EngineFixture(const settings::Settings& settings,
+                std::function<void(engine::PlannedModel&)> adjust);
   /// The same, but returns what failed.
   static Result<std::unique_ptr<EngineFixture>> create(const settings::Settings& settings,
                                                        engine::EngineOptions options = {});
@@ -63,7 +67,8 @@ class EngineFixture {
 
  private:
   EngineFixture() = default;
-  Status open(const settings::Settings& settings, engine::EngineOptions options);
+  Status open(const settings::Settings& settings, engine::EngineOptions options,
+              const std::function<void(engine::PlannedModel&)>& adjust = {});
 
   app::Plugins plugins_;
   std::vector<std::shared_ptr<app::Plugins>> later_plugins_;
