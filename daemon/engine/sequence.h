@@ -40,7 +40,7 @@ struct Sequence {
   uint64_t last_step = 0;      // that names the sequence
   bool fresh = true;           // the next step resets the slot
   uint32_t epoch = 0;          // grows with each preemption: results of older steps are void
-  uint32_t late_steps = 0;       // that the host's rows missed
+  uint32_t late_steps = 0;     // that the host's rows missed
   bool finished = false;
   bool waiting = false;   // preempted: in the queue again
   uint64_t admitted = 0;  // order of admission

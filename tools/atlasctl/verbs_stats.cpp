@@ -58,11 +58,22 @@ void print_engine_stats(const Json& engine) {
   add(rows, engine["tokens"],
       {{"prompt", "prompt", "tokens"},
        {"prompt, from the cache", "cached", "tokens"},
-       {"generated", "generated", "tokens"}});
+       {"generated", "generated", "tokens"},
+       {"drafts checked", "drafted", "tokens"},
+       {"drafts accepted", "accepted", "tokens"}});
+  add(rows, engine["prefix"],
+      {{"prompts cached whole", "exact", "requests"},
+       {"cached in part", "anchor", "requests"},
+       {"cached without a state", "pages", "requests"},
+       {"not cached", "miss", "requests"},
+       {"computed again for want of a state", "recomputed_tokens", "tokens"}});
   add_steps(rows, engine["steps"], "prefill");
   add_steps(rows, engine["steps"], "decode");
   add(rows, engine["pages"],
       {{"cache in use", "used", "pages"}, {"cache in all", "total", "pages"}});
+  add(rows, engine["prefix"], {{"of it for later requests", "pages_held", "pages"}});
+  add(rows, engine["anchors"],
+      {{"states in use", "used", "states"}, {"states in all", "total", "states"}});
   add(rows, engine["slots"],
       {{"slots in use", "used", "sequences"}, {"slots in all", "total", "sequences"}});
   for (const Json& line : engine["ledger"]) {
