@@ -203,16 +203,7 @@ constexpr AtlasAttentionApi kApi = {
     .plan = plan,
 };
 
-constexpr AtlasPlugin kPlugin = {
-    .struct_size = sizeof(AtlasPlugin),
-    .abi_major = ATLAS_ABI_MAJOR,
-    .abi_minor = ATLAS_ABI_MINOR,
-    .kind = ATLAS_KIND_ATTENTION,
-    .quant = nullptr,
-    .attention = &kApi,
-    .platform = nullptr,
-    .shutdown = nullptr,
-};
+constexpr AtlasPlugin kPlugin = atlas::sdk::attention_plugin(&kApi);
 
 }  // namespace
 
@@ -224,9 +215,5 @@ ATLAS_DESCRIPTOR(atlas::sdk::describe(
 
 extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(
     const AtlasHost* host, AtlasError* error) {
-  if (host == nullptr || host->abi_major != ATLAS_ABI_MAJOR) {
-    atlas::sdk::fail(error, ATLAS_FAILED_PRECONDITION, "attention gqa is built for ABI 1");
-    return nullptr;
-  }
-  return &kPlugin;
+  return atlas::sdk::enter(kPlugin, host, error);
 }

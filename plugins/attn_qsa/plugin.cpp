@@ -367,16 +367,7 @@ constexpr AtlasAttentionApi kApi = {
     .plan = plan,
 };
 
-constexpr AtlasPlugin kPlugin = {
-    .struct_size = sizeof(AtlasPlugin),
-    .abi_major = ATLAS_ABI_MAJOR,
-    .abi_minor = ATLAS_ABI_MINOR,
-    .kind = ATLAS_KIND_ATTENTION,
-    .quant = nullptr,
-    .attention = &kApi,
-    .platform = nullptr,
-    .shutdown = nullptr,
-};
+constexpr AtlasPlugin kPlugin = atlas::sdk::attention_plugin(&kApi);
 
 }  // namespace
 

@@ -53,6 +53,18 @@ AtlasCode guarded(AtlasError* error, Body&& body) noexcept {
   }
 }
 
+/// The table of an attention plugin that has nothing to shut down.
+constexpr AtlasPlugin attention_plugin(const AtlasAttentionApi* api) {
+  return {sizeof(AtlasPlugin),
+          ATLAS_ABI_MAJOR,
+          ATLAS_ABI_MINOR,
+          ATLAS_KIND_ATTENTION,
+          nullptr,
+          api,
+          nullptr,
+          nullptr};
+}
+
 /// What an entry function does: hands `plugin` to a host of the same major version.
 inline const AtlasPlugin* enter(const AtlasPlugin& plugin, const AtlasHost* host,
                                 AtlasError* error) noexcept {

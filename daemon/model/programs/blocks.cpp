@@ -60,10 +60,42 @@ plan::IndexerOp indexer(StepBuilder& step, const ModelConfig& c, const Rows& row
           .inverse_frequencies = rope_table(c.rope)};
 }
 
+/// Queries and keys side by side, normed if the model does so, and turned by one operation.
+Value turned_heads(StepBuilder& step, const ModelConfig& c, const Rows& rows,
+                   const std::string& module, Value projected, Groups q_heads) {
+  const uint32_t d = c.head_dim;
+  const uint64_t q_width = uint64_t{c.heads} * d, kv_width = uint64_t{c.kv_heads} * d;
+  const Groups k_heads{c.kv_heads, d, d};
+  const Value q = projected.columns(0, projected.width - kv_width);
+  const Value k = projected.columns(projected.width - kv_width, kv_width);
+  // Where nothing stands between the heads and nothing is normed, they are turned in place.
+  const bool in_place = !c.qk_norm && q_heads.stride == d;
+  const Value turned = in_place ? projected : rows.value("turned", q_width + kv_width);
+  const Value query = turned.columns(0, q_width), key = turned.columns(q_width, kv_width);
+  if (c.qk_norm) {
+    step.head_norm(q, q_heads, norm_gain(c, module + ".q_norm.weight", d), c.rms_eps, query);
+    step.head_norm(k, k_heads, norm_gain(c, module + ".k_norm.weight", d), c.rms_eps, key);
+  } else if (!in_place) {
+    step.add("copy_heads", plan::CopyGroupsOp{q, query, q_heads, {c.heads, d, d}});
+    step.add("copy_heads", plan::CopyGroupsOp{k, key, k_heads, k_heads});
+  }
+  rotate(step, c.rope, turned, c.heads + c.kv_heads, d);
+  return turned;
+}
+
+/// The last product of a block.
+void project(StepBuilder& step, Value x, WeightName weight, Output out) {
+  if (out.add) {
+    step.linear_add(x, std::move(weight), out.y);
+  } else {
+    step.linear(x, {std::move(weight)}, out.y);
+  }
+}
+
 }  // namespace
 
 void attention_block(StepBuilder& step, const ModelConfig& c, const Rows& rows,
-                     const std::string& module, uint32_t layer, Value u, Value y) {
+                     const std::string& module, uint32_t layer, Value u, Output out) {
   const uint32_t d = c.head_dim;
   const uint64_t q_width = uint64_t{c.heads} * d, kv_width = uint64_t{c.kv_heads} * d;
   // A gated query head is followed by its gate.
@@ -88,18 +120,10 @@ void attention_block(StepBuilder& step, const ModelConfig& c, const Rows& rows,
     step.add_bias({module + ".v_proj.bias", kv_width}, v);
   }
 
-  // Queries and keys side by side, so that one operation turns both.
-  const Value turned = rows.value("turned", q_width + kv_width);
+  const Groups q_heads{c.heads, d, q_stride};
+  const Value turned =
+      turned_heads(step, c, rows, module, projected.columns(0, q_columns + kv_width), q_heads);
   const Value query = turned.columns(0, q_width), key = turned.columns(q_width, kv_width);
-  const Groups q_heads{c.heads, d, q_stride}, k_heads{c.kv_heads, d, d};
-  if (c.qk_norm) {
-    step.head_norm(q, q_heads, norm_gain(c, module + ".q_norm.weight", d), c.rms_eps, query);
-    step.head_norm(k, k_heads, norm_gain(c, module + ".k_norm.weight", d), c.rms_eps, key);
-  } else {
-    step.add("copy_heads", plan::CopyGroupsOp{q, query, q_heads, {c.heads, d, d}});
-    step.add("copy_heads", plan::CopyGroupsOp{k, key, k_heads, k_heads});
-  }
-  rotate(step, c.rope, turned, c.heads + c.kv_heads, d);
 
   const Value attended = rows.value("attended", q_width);
   plan::AttentionOp attention{.backend = c.indexer ? "qsa" : "gqa",
@@ -126,8 +150,8 @@ void attention_block(StepBuilder& step, const ModelConfig& c, const Rows& rows,
                                      .gate_groups = q_heads,
                                      .y_groups = heads});
   }
-  step.linear(attended, {{module + ".o_proj", c.hidden, q_width}}, y);
-  if (c.attention_output_bias) step.add_bias({module + ".o_proj.bias", c.hidden}, y);
+  project(step, attended, {module + ".o_proj", c.hidden, q_width}, out);
+  if (c.attention_output_bias) step.add_bias({module + ".o_proj.bias", c.hidden}, out.y);
 }
 
 namespace {
@@ -166,7 +190,7 @@ DeltaInputs interleaved_projections(StepBuilder& step, const ModelConfig& c, con
 }  // namespace
 
 void delta_block(StepBuilder& step, const ModelConfig& c, const Rows& rows,
-                 const std::string& module, uint32_t layer, Value u, Value y) {
+                 const std::string& module, uint32_t layer, Value u, Output out) {
   const DeltaConfig& g = *c.delta;
   const uint64_t keys = uint64_t{g.key_heads} * g.key_dim;
   const uint64_t values = uint64_t{g.value_heads} * g.value_dim;
@@ -213,13 +237,14 @@ void delta_block(StepBuilder& step, const ModelConfig& c, const Rows& rows,
                                    .gate_groups = by_head,
                                    .y_groups = by_head,
                                    .silu = !g.sigmoid_gate});
-  step.linear(heads, {{module + ".out_proj", c.hidden, values}}, y);
+  project(step, heads, {module + ".out_proj", c.hidden, values}, out);
 }
 
 void mlp_block(StepBuilder& step, const ModelConfig& c, const Rows& rows, const std::string& module,
-               bool experts, Value u, Value y) {
+               bool experts, Value u, Output out) {
   if (experts) {
     const MoeConfig& m = *c.moe;
+    const Value y = out.add ? rows.value("y", c.hidden) : out.y;
     step.add("experts", plan::MoeOp{.x = u,
                                     .y = y,
                                     .module = module,
@@ -229,6 +254,7 @@ void mlp_block(StepBuilder& step, const ModelConfig& c, const Rows& rows, const 
                                     .shared_intermediate = m.shared_intermediate,
                                     .shared_gate = m.shared_intermediate != 0,
                                     .normalize = m.normalize_top});
+    if (out.add) step.add("residual", plan::AddOp{y, out.y});
     return;
   }
   const Value gate_up = rows.value("gate_up", 2 * uint64_t{c.intermediate});
@@ -237,8 +263,14 @@ void mlp_block(StepBuilder& step, const ModelConfig& c, const Rows& rows, const 
               {{module + ".gate_proj", c.intermediate, c.hidden},
                {module + ".up_proj", c.intermediate, c.hidden}},
               gate_up);
+  if (c.mlp_bias) {
+    step.add_bias({module + ".gate_proj.bias", c.intermediate}, gate_up.columns(0, c.intermediate));
+    step.add_bias({module + ".up_proj.bias", c.intermediate},
+                  gate_up.columns(c.intermediate, c.intermediate));
+  }
   step.silu_mul(gate_up, gated);
-  step.linear(gated, {{module + ".down_proj", c.hidden, c.intermediate}}, y);
+  project(step, gated, {module + ".down_proj", c.hidden, c.intermediate}, out);
+  if (c.mlp_bias) step.add_bias({module + ".down_proj.bias", c.hidden}, out.y);
 }
 
 }  // namespace atlas::model

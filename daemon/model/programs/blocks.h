@@ -25,18 +25,24 @@ class Rows {
 /// The gain of a norm: the tensor itself, or 1 + the tensor where the model stores it around zero.
 plan::VectorName norm_gain(const ModelConfig& c, const std::string& tensor, uint64_t n);
 
-/// Attention from u [m, hidden] to y [m, hidden]: projections, norms of heads, rotation, `backend`
-/// (sparse with an indexer), output gate, output projection. `layer` numbers its state.
+/// Where a block's output goes: it becomes `y`, or is added to it.
+struct Output {
+  plan::Value y;
+  bool add = false;
+};
+
+/// Attention from u [m, hidden] to the output [m, hidden]: projections, norms of heads, rotation,
+/// `backend` (sparse with an indexer), output gate, output projection. `layer` numbers its state.
 void attention_block(plan::StepBuilder& step, const ModelConfig& c, const Rows& rows,
-                     const std::string& module, uint32_t layer, plan::Value u, plan::Value y);
+                     const std::string& module, uint32_t layer, plan::Value u, Output out);
 
-/// Gated DeltaNet from u to y: projections, convolution and recurrence, gated norm of heads, output
-/// projection.
+/// Gated DeltaNet from u to the output: projections, convolution and recurrence, gated norm of
+/// heads, output projection.
 void delta_block(plan::StepBuilder& step, const ModelConfig& c, const Rows& rows,
-                 const std::string& module, uint32_t layer, plan::Value u, plan::Value y);
+                 const std::string& module, uint32_t layer, plan::Value u, Output out);
 
-/// MLP from u to y, by experts if layer `layer` has them.
+/// MLP from u to the output, by experts if layer `layer` has them.
 void mlp_block(plan::StepBuilder& step, const ModelConfig& c, const Rows& rows,
-               const std::string& module, bool experts, plan::Value u, plan::Value y);
+               const std::string& module, bool experts, plan::Value u, Output out);
 
 }  // namespace atlas::model

@@ -2,8 +2,7 @@
 
 #include <string_view>
 
-#include "daemon/model/programs/llama.h"
-#include "daemon/model/programs/qwen3.h"
+#include "daemon/model/programs/decoder.h"
 #include "daemon/model/programs/qwen4_exp.h"
 
 namespace atlas::model {
@@ -16,8 +15,9 @@ struct Program {
 };
 
 constexpr Program kPrograms[] = {
-    {"llama", llama_program},         {"qwen3", qwen3_program},   {"qwen3_moe", qwen3_program},
-    {"qwen3_next", qwen3_program},    {"qwen3_5", qwen3_program}, {"qwen3_5_moe", qwen3_program},
+    {"llama", decoder_program},       {"qwen3", decoder_program},
+    {"qwen3_moe", decoder_program},   {"qwen3_next", decoder_program},
+    {"qwen3_5", decoder_program},     {"qwen3_5_moe", decoder_program},
     {"qwen4_exp", qwen4_exp_program},
 };
 

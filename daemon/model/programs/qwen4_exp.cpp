@@ -57,14 +57,14 @@ class Qwen4Exp {
     step_.scope(name + ".mixer");
     Value c = collect(rows, module + ".attn_hyper_connection", x, true, u);
     if (mixer == Mixer::kDelta) {
-      delta_block(step_, c_, rows, module + ".linear_attn", layer, u, y);
+      delta_block(step_, c_, rows, module + ".linear_attn", layer, u, {y});
     } else {
-      attention_block(step_, c_, rows, module + ".self_attn", layer, u, y);
+      attention_block(step_, c_, rows, module + ".self_attn", layer, u, {y});
     }
     step_.add("inject", plan::StreamInjectOp{c, y, x, streams_});
     step_.scope(name + ".mlp");
     c = collect(rows, module + ".mlp_hyper_connection", x, true, u);
-    mlp_block(step_, c_, rows, module + ".mlp", true, u, y);
+    mlp_block(step_, c_, rows, module + ".mlp", true, u, {y});
     step_.add("inject", plan::StreamInjectOp{c, y, x, streams_});
   }
 

@@ -1,4 +1,4 @@
-#include "daemon/model/programs/qwen3.h"
+#include "daemon/model/programs/decoder.h"
 
 #include "daemon/model/programs/blocks.h"
 
@@ -8,11 +8,12 @@ using plan::RowDomain;
 using plan::StepBuilder;
 using plan::Value;
 
-plan::StepProgram qwen3_program(const ModelConfig& c, uint32_t) {
+plan::StepProgram decoder_program(const ModelConfig& c, uint32_t) {
   StepBuilder step;
   const Rows rows(step, RowDomain::kRows), last_rows(step, RowDomain::kLogitRows);
   const Value residual = rows.value("residual", c.hidden);
-  const Value u = rows.value("u", c.hidden), y = rows.value("y", c.hidden);
+  const Value u = rows.value("u", c.hidden);
+  const Output to_residual{residual, true};
 
   step.embed({c.prefix + ".embed_tokens", c.vocab, c.hidden}, residual);
   for (uint32_t layer = 0; layer < c.layers; ++layer) {
@@ -21,16 +22,14 @@ plan::StepProgram qwen3_program(const ModelConfig& c, uint32_t) {
     step.rms_norm(residual, norm_gain(c, module + ".input_layernorm.weight", c.hidden), c.rms_eps,
                   u);
     if (c.mixers[layer] == Mixer::kDelta) {
-      delta_block(step, c, rows, module + ".linear_attn", layer, u, y);
+      delta_block(step, c, rows, module + ".linear_attn", layer, u, to_residual);
     } else {
-      attention_block(step, c, rows, module + ".self_attn", layer, u, y);
+      attention_block(step, c, rows, module + ".self_attn", layer, u, to_residual);
     }
-    step.add("residual", plan::AddOp{y, residual});
     step.scope(fmt::format("layers.{}.mlp", layer));
     step.rms_norm(residual, norm_gain(c, module + ".post_attention_layernorm.weight", c.hidden),
                   c.rms_eps, u);
-    mlp_block(step, c, rows, module + ".mlp", c.moe && c.moe->layers[layer], u, y);
-    step.add("residual", plan::AddOp{y, residual});
+    mlp_block(step, c, rows, module + ".mlp", c.moe && c.moe->layers[layer], u, to_residual);
   }
 
   step.scope("head");
