@@ -363,9 +363,11 @@ Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plu
   if (config.ngram) {
     ATLAS_ASSIGN_OR_RETURN(const model::NgramTable table,
                            model::ngram_table(*assembly.checkpoint, config));
+    model.shape.row_cache_bytes =
+        std::min(model.shape.row_cache_bytes, table.rows * table.row_bytes);
     model.open_table =
         [files = table_files(table),
-         bytes = settings.engine.row_cache_bytes]() -> Result<std::unique_ptr<exec::RowSource>> {
+         bytes = model.shape.row_cache_bytes]() -> Result<std::unique_ptr<exec::RowSource>> {
       ATLAS_ASSIGN_OR_RETURN(std::unique_ptr<exec::RowTable> rows,
                              exec::RowTable::open(files, bytes));
       return std::unique_ptr<exec::RowSource>(std::move(rows));
