@@ -172,24 +172,6 @@ exec::RowTableFiles table_files(const model::NgramTable& table) {
   return files;
 }
 
-/// The tokenizer, or null for a checkpoint without one.
-Result<std::shared_ptr<const model::Tokenizer>> load_tokenizer(
-    const model::Checkpoint& checkpoint) {
-  using Made = Result<model::Tokenizer>;
-  ATLAS_ASSIGN_OR_RETURN(const model::TokenizerSource source, checkpoint.tokenizer_source());
-  if (std::holds_alternative<std::monostate>(source)) {
-    return std::shared_ptr<const model::Tokenizer>();
-  }
-  const auto* files = std::get_if<model::HuggingfaceTokenizer>(&source);
-  Made made =
-      files != nullptr
-          ? model::Tokenizer::from_tokenizer_json(
-                files->tokenizer_json, files->tokenizer_config_json, files->generation_config_json)
-          : model::Tokenizer::from_gguf(std::get<model::GgufVocabulary>(source));
-  if (!made) return made.error().with_context("tokenizer");
-  return std::make_shared<const model::Tokenizer>(std::move(*made));
-}
-
 Status describe_model(const settings::Settings& settings, const model::Checkpoint& checkpoint,
                       engine::ModelInfo& info) {
   const model::ModelConfig& config = checkpoint.config();
@@ -292,6 +274,23 @@ Status apply_fallbacks(const plugin_host::AuditReport& audit, plan::Plan& plan) 
 }
 
 }  // namespace
+
+Result<std::shared_ptr<const model::Tokenizer>> load_tokenizer(
+    const model::Checkpoint& checkpoint) {
+  using Made = Result<model::Tokenizer>;
+  ATLAS_ASSIGN_OR_RETURN(const model::TokenizerSource source, checkpoint.tokenizer_source());
+  if (std::holds_alternative<std::monostate>(source)) {
+    return std::shared_ptr<const model::Tokenizer>();
+  }
+  const auto* files = std::get_if<model::HuggingfaceTokenizer>(&source);
+  Made made =
+      files != nullptr
+          ? model::Tokenizer::from_tokenizer_json(
+                files->tokenizer_json, files->tokenizer_config_json, files->generation_config_json)
+          : model::Tokenizer::from_gguf(std::get<model::GgufVocabulary>(source));
+  if (!made) return made.error().with_context("tokenizer");
+  return std::make_shared<const model::Tokenizer>(std::move(*made));
+}
 
 std::string model_name(const settings::Settings& settings) {
   if (!settings.model.name.empty()) return settings.model.name;

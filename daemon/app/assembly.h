@@ -31,6 +31,9 @@ Status load_plugins(const settings::Settings& settings, Plugins& plugins);
 /// A checkpoint as the planner reads it.
 std::shared_ptr<const plan::WeightSource> weight_source(std::shared_ptr<const model::Checkpoint>);
 
+/// The checkpoint's tokenizer, or null if it has none.
+Result<std::shared_ptr<const model::Tokenizer>> load_tokenizer(const model::Checkpoint& checkpoint);
+
 struct Assembly {
   settings::Settings settings;
   std::shared_ptr<const model::Checkpoint> checkpoint;

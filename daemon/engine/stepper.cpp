@@ -96,7 +96,8 @@ Result<std::optional<uint32_t>> Stepper::write_rows(const StepRows& rows, exec::
   return spare;
 }
 
-Result<std::vector<float>> Stepper::run(plan::StepKind kind, std::span<const StepRows> rows) {
+Result<std::vector<float>> Stepper::run(plan::StepKind kind, std::span<const StepRows> rows,
+                                        const StepLauncher& launch) {
   const plan::Plan& plan = generation_->plan();
   exec::Steps& steps = generation_->steps();
   uint32_t row_count = 0, logit_count = 0;
@@ -109,7 +110,7 @@ Result<std::vector<float>> Stepper::run(plan::StepKind kind, std::span<const Ste
     return invalid_argument("no {} step holds {} rows of {} sequences with {} logit rows",
                             plan::step_kind_name(kind), row_count, rows.size(), logit_count);
   }
-  if (!steps.verified(*bucket)) {
+  if (!launch && !steps.verified(*bucket)) {
     ATLAS_RETURN_IF_ERROR(steps.verify(*bucket, stream_, generation_->scratch_page()));
   }
   exec::EntryView entry = generation_->control().begin();
@@ -120,7 +121,7 @@ Result<std::vector<float>> Stepper::run(plan::StepKind kind, std::span<const Ste
     spares.push_back(spare);
   }
   const uint64_t step = generation_->control().finish();
-  ATLAS_RETURN_IF_ERROR(steps.launch(*bucket, stream_));
+  ATLAS_RETURN_IF_ERROR(launch ? launch(*bucket, stream_) : steps.launch(*bucket, stream_));
   ATLAS_RETURN_IF_ERROR(stream_.synchronize());
   ATLAS_ASSIGN_OR_RETURN(const exec::ResultView result, generation_->control().result(step));
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -2,6 +2,7 @@
 // daemon's requests go through EngineCore.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,6 +24,9 @@ struct StepRows {
   std::optional<TokenId> next;
 };
 
+/// Runs a step whose entry is written, in its own way, to its end.
+using StepLauncher = std::function<Status(const plan::Bucket&, Stream&)>;
+
 /// Owns the generation's state while it lives: no engine may run on it. Not thread safe.
 class Stepper {
  public:
@@ -35,8 +39,10 @@ class Stepper {
   /// The kind of a step with one row a sequence.
   plan::StepKind decode_kind() const;
   /// Runs one step of `kind` and returns the logits of all logit rows, in order: [l, vocab].
-  /// Errors: kInvalidArgument if no bucket holds the rows or the pages are used up.
-  Result<std::vector<float>> run(plan::StepKind kind, std::span<const StepRows> rows);
+  /// `launch` runs the step's records; without one the generation's steps do. Errors:
+  /// kInvalidArgument if no bucket holds the rows or the pages are used up.
+  Result<std::vector<float>> run(plan::StepKind kind, std::span<const StepRows> rows,
+                                 const StepLauncher& launch = {});
 
   /// The first `elements` floats of an activation ("draft logits") as the last step left them, rows
   /// without gaps. Errors: kInvalidArgument if the plan has none of this name or it is smaller.

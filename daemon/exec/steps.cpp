@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "daemon/base/log.h"
+#include "daemon/exec/launches.h"
 
 namespace atlas::exec {
 
@@ -37,32 +38,6 @@ namespace {
 /// Fills what a step must write before it reads it: as float32, a NaN.
 constexpr uint8_t kStale = 0xff;
 
-/// Parameters with the addresses of their buffers in place.
-std::vector<std::byte> relocate(const plan::Record& record, const BufferTable& buffers) {
-  std::vector<std::byte> params = record.params;
-  for (const AtlasRelocation& relocation : record.relocations) {
-    const uint64_t address =
-        buffers.at(relocation.target.buffer).address() + relocation.target.offset;
-    std::memcpy(params.data() + relocation.param_offset, &address, sizeof(address));
-  }
-  return params;
-}
-
-Status check_relocations(const plan::Record& record, const plan::Plan& plan) {
-  for (const AtlasRelocation& relocation : record.relocations) {
-    const bool inside = relocation.param_offset <= record.params.size() &&
-                        record.params.size() - relocation.param_offset >= sizeof(uint64_t);
-    if (!inside || relocation.target.buffer >= plan.buffers.size() ||
-        relocation.target.offset >= plan.buffers[relocation.target.buffer].bytes) {
-      return internal_error(
-          "{}: kernel '{}' of {} has a relocation outside of its parameters or of "
-          "its buffer",
-          record.operation, record.kernel, record.owner);
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Steps>> Steps::build(const std::shared_ptr<Device>& device,
@@ -73,15 +48,9 @@ Result<std::unique_ptr<Steps>> Steps::build(const std::shared_ptr<Device>& devic
   std::unique_ptr<Steps> steps(new Steps(plan, std::move(buffers), std::move(control)));
   steps->policy_ = policy;
   for (const plan::StepPlan& step : plan.steps) {
-    std::vector<std::vector<std::byte>> params;
-    params.reserve(step.records.size());
-    std::vector<Launch> launches;
-    for (const plan::Record& record : step.records) {
-      ATLAS_RETURN_IF_ERROR(check_relocations(record, plan));
-      params.push_back(relocate(record, steps->buffers_));
-      launches.push_back({kernels.at(record.kernel), record.grid, record.block, record.shared_bytes,
-                          params.back(), record.operation + " (" + record.kernel + ")"});
-    }
+    ATLAS_ASSIGN_OR_RETURN(const StepLaunches all,
+                           step_launches(plan, step, kernels, steps->buffers_));
+    const std::vector<Launch>& launches = all.launches;
     ATLAS_ASSIGN_OR_RETURN(StepExecutable eager,
                            StepExecutable::create(device, launches, StepMode::kEager));
     Entry entry{std::move(eager), nullptr, policy == GraphPolicy::kOff, {}};

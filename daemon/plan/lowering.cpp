@@ -23,12 +23,15 @@ Status check_groups(const char* what, const Groups& groups, const Value& value) 
 
 Status StepLowering::run() {
   ATLAS_RETURN_IF_ERROR(fetch_record());
-  for (const NamedOperation& named : builder_.input().program->operations) {
+  const std::vector<NamedOperation>& operations = builder_.input().program->operations;
+  for (index_ = 0; index_ < operations.size(); ++index_) {
+    const NamedOperation& named = operations[index_];
     name_ = named.name;
     Status status =
         std::visit([this](const auto& operation) { return lower(operation); }, named.operation);
     if (!status.ok()) return status.with_context(named.name);
   }
+  index_ = kNoOperation;
   ATLAS_RETURN_IF_ERROR(commit_record());
   builder_.plan.steps.push_back(std::move(step_));
   return {};
@@ -38,6 +41,7 @@ AtlasCode StepLowering::emit(void* context, const AtlasRecord* record, AtlasErro
   auto* self = static_cast<StepLowering*>(context);
   Record copy;
   copy.operation = self->name_;
+  copy.program_index = self->index_;
   copy.owner = self->owner_;
   copy.kernel = record->kernel;
   copy.params_digest = record->params_digest;
@@ -84,7 +88,7 @@ AtlasBufferRef StepLowering::row_count(RowDomain domain) const {
 BufferId StepLowering::activation_buffer(const Value& value) {
   const Activation& activation = builder_.input().program->activations[value.activation];
   const uint64_t rows = max_rows(activation.domain);
-  return builder_.buffer("activation " + activation.name, LedgerLine::kWorkspace,
+  return builder_.buffer(activation_buffer_name(activation.name), LedgerLine::kWorkspace,
                          align_up(rows * activation.width * sizeof(float), 256));
 }
 

@@ -96,9 +96,13 @@ struct FeedPlan {
   uint64_t request_bytes = 0, answer_bytes = 0;  // of a ring entry
 };
 
+/// Stands for an operation's index where a record belongs to the frame around them.
+inline constexpr uint32_t kNoOperation = ~0u;
+
 struct Record {
-  std::string operation;  // "layers.3.attention"
-  std::string owner;      // "core" or a plugin
+  std::string operation;                  // "layers.3.attention"
+  uint32_t program_index = kNoOperation;  // of the operation in the step's program
+  std::string owner;                      // "core" or a plugin
   std::string kernel;
   uint64_t params_digest = 0;
   std::array<uint32_t, 3> grid{}, block{};

@@ -11,6 +11,30 @@ Value Value::columns(uint64_t begin, uint64_t count) const {
   return part;
 }
 
+std::optional<Value> written_value(const Operation& operation) {
+  return std::visit(
+      [](const auto& op) -> std::optional<Value> {
+        using Op = std::decay_t<decltype(op)>;
+        // y is what an operation writes, but for the injection, which reads y and writes x.
+        if constexpr (requires { op.y; } && !std::is_same_v<Op, StreamInjectOp>) {
+          return op.y;
+        } else if constexpr (requires { op.out; }) {
+          return op.out;
+        } else if constexpr (requires { op.u; }) {
+          return op.u;
+        } else if constexpr (requires { op.x; }) {
+          return op.x;  // in place
+        } else {
+          return std::nullopt;
+        }
+      },
+      operation);
+}
+
+std::string activation_buffer_name(const std::string& activation) {
+  return "activation " + activation;
+}
+
 Value StepBuilder::activation(const std::string& name, uint64_t width, RowDomain domain) {
   for (uint32_t i = 0; i < program_.activations.size(); ++i) {
     const Activation& known = program_.activations[i];

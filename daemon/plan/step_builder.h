@@ -189,6 +189,11 @@ using Operation = std::variant<EmbedOp, RmsNormOp, LinearOp, AddBiasOp, RopeOp, 
                                StreamMixOp, StreamInjectOp, NgramRowsOp, NgramGateOp, NgramConvOp,
                                MoeOp, DeltaOp, SampleOp, DraftBeginOp, DraftSampleOp>;
 
+/// The columns that an operation writes; nothing for one that writes no activation.
+std::optional<Value> written_value(const Operation& operation);
+/// The name of an activation's buffer in a plan.
+std::string activation_buffer_name(const std::string& activation);
+
 struct NamedOperation {
   std::string name;
   Operation operation;

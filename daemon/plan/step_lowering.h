@@ -125,6 +125,7 @@ class StepLowering {
   AtlasRecordSink sink_;
   StepPlan step_;
   std::string name_, owner_;
+  uint32_t index_ = kNoOperation;               // of the operation in the program
   std::map<uint32_t, uint64_t> versions_;       // writes of each activation so far
   std::map<std::string, std::string> encoded_;  // encoding: the content that its buffer holds
 };

@@ -1,14 +1,19 @@
-// atlas-eval: what a model computes: perplexity, raw logits, greedy ids, and whether the bits stay
-// the same however they are computed. Exit status: 0 good, 1 it failed or bits differ, 2 wrong
-// usage.
+// atlas-eval: what a model computes: perplexity, raw logits, greedy ids, retrieval, what each
+// operation writes, how far two models lie apart, and whether the bits stay the same however they
+// are computed. Exit status: 0 good, 1 it failed or bits differ, 2 wrong usage.
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <optional>
 
 #include "daemon/model/tokenizer/tokenizer.h"
+#include "tools/atlas-eval/divergence.h"
+#include "tools/atlas-eval/dump.h"
+#include "tools/atlas-eval/first_divergence.h"
 #include "tools/atlas-eval/generate.h"
 #include "tools/atlas-eval/identity.h"
 #include "tools/atlas-eval/logits.h"
+#include "tools/atlas-eval/needle.h"
 #include "tools/atlas-eval/perplexity.h"
 #include "tools/common/command_line.h"
 #include "tools/common/files.h"
@@ -25,10 +30,13 @@ using tools::ModelOptions;
 /// Everything that the subcommands' options say.
 struct Arguments {
   ModelOptions model;
+  tools::AgainstOptions against;
   bool json = false;
-  std::string text_file, ids_file, out_file, prompt;
-  uint32_t window = 2048, chunk = 64, max_tokens = 64;
-  double seconds = 300;
+  std::string text_file, ids_file, out_file, needle_file, prompt;
+  uint32_t window = 2048, chunk = 64, max_tokens = 64, limit = 0;
+  uint64_t tokens = 0;
+  std::optional<uint32_t> layer;
+  double seconds = 300, tolerance = 0;
   bool ignore_eos = false;
 };
 
@@ -36,13 +44,14 @@ struct Arguments {
 constexpr uint32_t kAnyVocabulary = ~0u;
 /// Rows of a step that gives all logits: more gain nothing, and logits take memory.
 constexpr uint32_t kPerplexityRows = 128;
+/// Needles that are answered together: decode steps of several rows read the weights once.
+constexpr uint32_t kNeedlesAtOnce = 8;
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
-Result<std::unique_ptr<LocalModel>> open_model(const Arguments& arguments,
+Result<std::unique_ptr<LocalModel>> open_model(const ModelOptions& options,
                                                const EngineNeeds& needs) {
-  ATLAS_ASSIGN_OR_RETURN(const settings::Settings settings,
-                         tools::tool_settings(arguments.model, needs));
+  ATLAS_ASSIGN_OR_RETURN(const settings::Settings settings, tools::tool_settings(options, needs));
   return LocalModel::open(settings, needs.scored_rows);
 }
 
@@ -50,9 +59,9 @@ Status run_perplexity(const Arguments& arguments) {
   ATLAS_ASSIGN_OR_RETURN(const std::string text, tools::read_text(arguments.text_file));
   ATLAS_ASSIGN_OR_RETURN(
       const auto model,
-      open_model(arguments, {.sequences = 1,
-                             .sequence_tokens = arguments.window,
-                             .scored_rows = std::min(arguments.window, kPerplexityRows)}));
+      open_model(arguments.model, {.sequences = 1,
+                                   .sequence_tokens = arguments.window,
+                                   .scored_rows = std::min(arguments.window, kPerplexityRows)}));
   ATLAS_ASSIGN_OR_RETURN(const eval::Perplexity result,
                          eval::perplexity(*model, text, arguments.window));
   print(arguments.json ? result.json(*model) : result.text());
@@ -63,10 +72,11 @@ Status run_logits(const Arguments& arguments) {
   ATLAS_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
                          tools::read_ids(arguments.ids_file, kAnyVocabulary));
   const auto tokens = static_cast<uint32_t>(ids.size());
-  ATLAS_ASSIGN_OR_RETURN(const auto model,
-                         open_model(arguments, {.sequences = 1,
-                                                .sequence_tokens = tokens,
-                                                .scored_rows = std::min(arguments.chunk, tokens)}));
+  ATLAS_ASSIGN_OR_RETURN(
+      const auto model,
+      open_model(arguments.model, {.sequences = 1,
+                                   .sequence_tokens = tokens,
+                                   .scored_rows = std::min(arguments.chunk, tokens)}));
   ATLAS_RETURN_IF_ERROR(eval::write_logits(*model, ids, arguments.out_file, arguments.chunk));
   if (arguments.json) {
     print(tools::json_text({{"model", model->info().id},
@@ -89,7 +99,7 @@ Status run_generate(const Arguments& arguments) {
   const auto tokens = static_cast<uint32_t>(
       std::min<uint64_t>(prompt + arguments.max_tokens, std::numeric_limits<int32_t>::max()));
   ATLAS_ASSIGN_OR_RETURN(const auto model,
-                         open_model(arguments, {.sequences = 1, .sequence_tokens = tokens}));
+                         open_model(arguments.model, {.sequences = 1, .sequence_tokens = tokens}));
   if (from_text) {
     ATLAS_ASSIGN_OR_RETURN(const auto tokenizer, model->tokenizer());
     ids =
@@ -103,6 +113,78 @@ Status run_generate(const Arguments& arguments) {
     print((from_text ? result.text : tools::ids_json(result.ids)) + "\n");
   }
   return {};
+}
+
+Status run_needle(const Arguments& arguments) {
+  ATLAS_ASSIGN_OR_RETURN(const std::string text, tools::read_text(arguments.needle_file));
+  ATLAS_ASSIGN_OR_RETURN(std::vector<eval::Needle> needles,
+                         eval::parse_needles(text, arguments.needle_file));
+  if (arguments.limit != 0 && needles.size() > arguments.limit) needles.resize(arguments.limit);
+  // The tokenizer first: the longest prompt decides how the model is opened.
+  ATLAS_ASSIGN_OR_RETURN(const auto tokenizer, tools::model_tokenizer(arguments.model));
+  const auto encoded = eval::encode_needles(needles, *tokenizer);
+  size_t longest = 0;
+  for (const eval::EncodedNeedle& one : encoded) longest = std::max(longest, one.ids.size());
+  const uint32_t at_once = std::min(kNeedlesAtOnce, static_cast<uint32_t>(encoded.size()));
+  const auto tokens = static_cast<uint32_t>(
+      std::min<uint64_t>(longest + arguments.max_tokens, std::numeric_limits<int32_t>::max()));
+  ATLAS_ASSIGN_OR_RETURN(
+      const auto model,
+      open_model(arguments.model, {.sequences = at_once, .sequence_tokens = tokens}));
+  ATLAS_ASSIGN_OR_RETURN(const eval::NeedleScore score,
+                         eval::answer_needles(*model, encoded, arguments.max_tokens, at_once));
+  print(arguments.json ? score.json(*model) : score.text());
+  return {};
+}
+
+Status run_kl(const Arguments& arguments) {
+  ATLAS_ASSIGN_OR_RETURN(const std::string text, tools::read_text(arguments.text_file));
+  const EngineNeeds needs{.sequences = 1,
+                          .sequence_tokens = arguments.window,
+                          .scored_rows = std::min(arguments.window, kPerplexityRows)};
+  ATLAS_ASSIGN_OR_RETURN(const auto first, open_model(arguments.model, needs));
+  ATLAS_ASSIGN_OR_RETURN(const auto second,
+                         open_model(tools::against(arguments.model, arguments.against), needs));
+  ATLAS_ASSIGN_OR_RETURN(
+      const eval::Divergence result,
+      eval::divergence(*first, *second, text, arguments.window, arguments.tokens));
+  print(arguments.json ? result.json(*first, *second) : result.text());
+  return {};
+}
+
+Result<std::unique_ptr<eval::Tracer>> open_tracer(const ModelOptions& options, uint32_t tokens) {
+  ATLAS_ASSIGN_OR_RETURN(const settings::Settings settings,
+                         tools::tool_settings(options, eval::Tracer::needs(tokens)));
+  return eval::Tracer::open(settings, tokens);
+}
+
+Status run_dump(const Arguments& arguments) {
+  ATLAS_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                         tools::read_ids(arguments.ids_file, kAnyVocabulary));
+  ATLAS_ASSIGN_OR_RETURN(const auto tracer,
+                         open_tracer(arguments.model, static_cast<uint32_t>(ids.size())));
+  ATLAS_ASSIGN_OR_RETURN(const eval::Dump dump,
+                         eval::write_dump(*tracer, ids, arguments.out_file, arguments.layer));
+  print(arguments.json ? tools::json_text({{"folder", arguments.out_file},
+                                           {"tensors", dump.tensors},
+                                           {"bytes", dump.bytes}})
+                       : fmt::format("{} tensors, {} bytes in {}\n", dump.tensors, dump.bytes,
+                                     arguments.out_file));
+  return {};
+}
+
+Status run_first_divergence(const Arguments& arguments) {
+  ATLAS_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                         tools::read_ids(arguments.ids_file, kAnyVocabulary));
+  const auto tokens = static_cast<uint32_t>(ids.size());
+  ATLAS_ASSIGN_OR_RETURN(const auto first, open_tracer(arguments.model, tokens));
+  ATLAS_ASSIGN_OR_RETURN(const auto second,
+                         open_tracer(tools::against(arguments.model, arguments.against), tokens));
+  ATLAS_ASSIGN_OR_RETURN(const eval::FirstDivergence result,
+                         eval::first_divergence(*first, *second, ids, arguments.tolerance));
+  print(arguments.json ? result.json(first->model(), second->model()) : result.text());
+  if (!result.first) return {};
+  return data_loss("the two differ from {} on", result.first->operation);
 }
 
 /// Threads are an option of the platform plugin cpu alone.
@@ -209,6 +291,62 @@ int main(int argc, char** argv) {
       ->type_name("N")
       ->check(CLI::Range(1u, 1u << 24));
   generate.add_flag("--ignore-eos", arguments.ignore_eos, "Go on after an end-of-generation token");
+
+  CLI::App& kl = add_command(
+      program, "kl", "How far apart two models' predictions are: KL divergence, top-1 agreement",
+      &run_kl, arguments, code);
+  tools::add_against_options(kl, arguments.against);
+  kl.add_option("--text", arguments.text_file, "The text")->required()->type_name("FILE");
+  kl.add_option("--window", arguments.window, "Tokens of a window; each begins from an empty state")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(CLI::Range(2u, 1u << 24));
+  kl.add_option("--tokens", arguments.tokens, "Only so many tokens of the text (default: all)")
+      ->type_name("M")
+      ->check(CLI::Range(uint64_t{2}, uint64_t{1} << 32));
+
+  CLI::App& dump = add_command(program, "dump",
+                               "What each operation of a prefill step of all ids writes, as files",
+                               &run_dump, arguments, code);
+  dump.add_option("--ids", arguments.ids_file, "A JSON list of token ids")
+      ->required()
+      ->type_name("FILE");
+  dump.add_option("--out", arguments.out_file,
+                  "A new folder; gets float32 files of [rows, columns] and index.json")
+      ->required()
+      ->type_name("DIR");
+  dump.add_option("--layer", arguments.layer, "Only operations of this layer")->type_name("L");
+
+  CLI::App& first_divergence = add_command(
+      program, "first-divergence",
+      "The first tensor of a prefill step that differs in two models, and how it goes on",
+      &run_first_divergence, arguments, code);
+  tools::add_against_options(first_divergence, arguments.against);
+  first_divergence.add_option("--ids", arguments.ids_file, "A JSON list of token ids")
+      ->required()
+      ->type_name("FILE");
+  first_divergence
+      .add_option("--tolerance", arguments.tolerance,
+                  "Values differ if they are further apart; 0: if their bits differ")
+      ->capture_default_str()
+      ->type_name("T")
+      ->check(CLI::NonNegativeNumber);
+
+  CLI::App& needle = add_command(program, "needle",
+                                 "Numbers that stand in long prompts: how many answers have them",
+                                 &run_needle, arguments, code);
+  needle
+      .add_option("--file", arguments.needle_file,
+                  "Lines of JSON with prompt, answer and, if known, depth and reference_correct")
+      ->required()
+      ->type_name("FILE");
+  needle.add_option("--limit", arguments.limit, "Only so many lines (default: all)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  needle.add_option("--max-tokens", arguments.max_tokens, "Tokens of an answer, at most")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(CLI::Range(1u, 65536u));
 
   return tools::parse_and_run(program, argc, argv, code);
 }

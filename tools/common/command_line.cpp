@@ -30,6 +30,22 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->group(group);
 }
 
+void add_against_options(CLI::App& command, AgainstOptions& options) {
+  auto* group = command.add_option_group(
+      "Compared with", "What is other in the second: it begins as the first does");
+  group->add_option("--against", options.model, "Another model")->type_name("PATH");
+  group
+      ->add_option("--against-config", options.config,
+                   "Its settings, instead of --config and --set")
+      ->type_name("FILE");
+  group
+      ->add_option("--against-set", options.set,
+                   "A key of its settings, the value in YAML; repeatable")
+      ->type_name("KEY=VALUE")
+      ->take_all();
+  group->require_option(1, 0);
+}
+
 int exit_code(const std::string& program, const Status& status) {
   if (status.ok()) return 0;
   fmt::print(stderr, "{}: {}\n", program, status.message());

@@ -1,4 +1,4 @@
-// What the tools' command lines have in common: options that choose a model, and how they end.
+// What the tools' command lines have in common: options that choose models, and how they end.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,6 +10,9 @@ namespace atlas::tools {
 
 /// --model, --config, --platform, --threads and --set.
 void add_model_options(CLI::App& command, ModelOptions& options);
+
+/// --against, --against-config and --against-set: a second model, beside add_model_options.
+void add_against_options(CLI::App& command, AgainstOptions& options);
 
 /// Prints "PROGRAM: message" on standard error if `status` is an error. The exit code: 0, or 1.
 int exit_code(const std::string& program, const Status& status);

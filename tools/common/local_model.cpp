@@ -23,6 +23,17 @@ void apply(const EngineNeeds& needs, settings::EngineSettings& engine) {
 
 }  // namespace
 
+ModelOptions against(const ModelOptions& first, const AgainstOptions& second) {
+  ModelOptions options = first;
+  if (!second.model.empty()) options.model = second.model;
+  if (!second.config.empty()) {
+    options.config = second.config;
+    options.set.clear();
+  }
+  options.set.insert(options.set.end(), second.set.begin(), second.set.end());
+  return options;
+}
+
 Result<settings::Settings> tool_settings(const ModelOptions& options, const EngineNeeds& needs) {
   settings::Settings settings;
   if (!options.config.empty()) {
@@ -37,12 +48,22 @@ Result<settings::Settings> tool_settings(const ModelOptions& options, const Engi
   for (const std::string& pair : options.set) {
     const size_t equals = pair.find('=');
     if (equals == std::string::npos || equals == 0) {
-      return invalid_argument("--set takes KEY=VALUE, and got '{}'", pair);
+      return invalid_argument("a setting is given as KEY=VALUE, and '{}' is not", pair);
     }
     ATLAS_ASSIGN_OR_RETURN(
         settings, settings::with(settings, pair.substr(0, equals), pair.substr(equals + 1)));
   }
   return options.threads == 0 ? settings : with_threads(std::move(settings), options.threads);
+}
+
+Result<std::shared_ptr<const model::Tokenizer>> model_tokenizer(const ModelOptions& options) {
+  ATLAS_ASSIGN_OR_RETURN(const settings::Settings settings, tool_settings(options, {}));
+  ATLAS_ASSIGN_OR_RETURN(const model::Checkpoint checkpoint,
+                         model::Checkpoint::open(settings.model.path));
+  ATLAS_ASSIGN_OR_RETURN(auto tokenizer, app::load_tokenizer(checkpoint));
+  if (tokenizer != nullptr) return tokenizer;
+  return failed_precondition("'{}' has no tokenizer: give token ids, not text",
+                             app::model_name(settings));
 }
 
 settings::Settings with_threads(settings::Settings settings, uint32_t threads) {
@@ -63,11 +84,10 @@ Result<std::unique_ptr<LocalModel>> LocalModel::open(const settings::Settings& s
   ATLAS_ASSIGN_OR_RETURN(const DeviceInfo info, local->device_->info());
   ATLAS_RETURN_IF_ERROR(
       assembly.model->plan.ledger.check(info.available_bytes, info.unified_memory));
-  ATLAS_ASSIGN_OR_RETURN(const std::vector<Module> modules,
-                         app::load_modules(local->device_, local->plugins_.packs));
+  ATLAS_ASSIGN_OR_RETURN(local->modules_, app::load_modules(local->device_, local->plugins_.packs));
   ATLAS_ASSIGN_OR_RETURN(local->generation_,
                          Generation::build(
-                             assembly.model, local->device_, modules, nullptr,
+                             assembly.model, local->device_, local->modules_, nullptr,
                              [](const std::string&, double) {}, [] { return false; }));
   return local;
 }
@@ -85,6 +105,12 @@ Result<std::shared_ptr<const model::Tokenizer>> LocalModel::tokenizer() const {
 
 Result<std::unique_ptr<engine::Stepper>> LocalModel::stepper() const {
   return engine::Stepper::create(generation_, device_);
+}
+
+Result<exec::StepWalk> LocalModel::walk(const plan::Bucket& bucket) const {
+  const plan::Plan& plan = generation_->plan();
+  ATLAS_ASSIGN_OR_RETURN(const exec::KernelTable kernels, exec::resolve_kernels(plan, modules_));
+  return exec::StepWalk::build(device_, plan, bucket, kernels, generation_->steps().buffers());
 }
 
 Result<std::unique_ptr<engine::EngineCore>> LocalModel::engine() const {

@@ -9,6 +9,7 @@
 #include "daemon/app/assembly.h"
 #include "daemon/engine/engine_core.h"
 #include "daemon/engine/stepper.h"
+#include "daemon/exec/step_walk.h"
 #include "daemon/settings/settings.h"
 
 namespace atlas::tools {
@@ -22,6 +23,15 @@ struct ModelOptions {
   std::vector<std::string> set;  // KEY=VALUE of the settings
 };
 
+/// What a second model has that the first one has not. It begins as the first one does; with a
+/// config of its own, that file stands for the first one's config and keys.
+struct AgainstOptions {
+  std::string model;             // empty: the first one's
+  std::string config;            // empty: the first one's
+  std::vector<std::string> set;  // KEY=VALUE, after everything else
+  bool empty() const { return model.empty() && config.empty() && set.empty(); }
+};
+
 /// What a command needs of the engine. Keys that `set` names win over it.
 struct EngineNeeds {
   uint32_t sequences = 1;                   // live at once
@@ -29,9 +39,14 @@ struct EngineNeeds {
   uint32_t scored_rows = app::kScoredRows;  // of the largest step that gives all rows' logits
 };
 
+/// The second model's options.
+ModelOptions against(const ModelOptions& first, const AgainstOptions& second);
+
 /// Settings for a tool: the file or the defaults, then the needs, then the options.
 /// Errors: kInvalidArgument for a text of `set` without '=' or with an unknown key.
 Result<settings::Settings> tool_settings(const ModelOptions& options, const EngineNeeds& needs);
+/// The tokenizer of a model that is not opened yet. Error kFailedPrecondition if it has none.
+Result<std::shared_ptr<const model::Tokenizer>> model_tokenizer(const ModelOptions& options);
 /// The same settings with the platform's option `threads` at `threads`.
 settings::Settings with_threads(settings::Settings settings, uint32_t threads);
 
@@ -53,6 +68,8 @@ class LocalModel {
   Result<std::shared_ptr<const model::Tokenizer>> tokenizer() const;
 
   Result<std::unique_ptr<engine::Stepper>> stepper() const;
+  /// A step of the plan to be run operation by operation.
+  Result<exec::StepWalk> walk(const plan::Bucket& bucket) const;
   /// An engine that serves the model, with its graphs compared.
   Result<std::unique_ptr<engine::EngineCore>> engine() const;
 
@@ -61,6 +78,7 @@ class LocalModel {
   settings::Settings settings_;
   app::Plugins plugins_;
   std::shared_ptr<Device> device_;
+  std::vector<Module> modules_;
   std::shared_ptr<engine::Generation> generation_;
 };
 

@@ -210,7 +210,7 @@ TEST_CASE(
   const TempDir folder;
   const std::string model = "--model " + tiny_gguf() + " --threads 1 --set engine.reserve_bytes=0 ";
   const std::string ids = write_file(folder, "ids.json", "[70, 71, 72]");
-  for (const std::string verb : {"perplexity", "identity", "logits", "generate"}) {
+  for (const std::string verb : {"perplexity", "identity", "logits", "generate", "needle"}) {
     CAPTURE(verb);
     const ProgramRun help = run_program("atlas-eval", verb + " --help");
     CHECK(help.code == 0);
