@@ -70,9 +70,14 @@ TensorDifference compare_tensors(const Tensor& first, const Tensor& second, doub
 }
 
 std::string FirstDivergence::text() const {
+  std::string rest;
+  if (first_only + second_only > 0) {
+    rest = fmt::format("{} tensors at the end are only in {} and were not compared\n",
+                       first_only + second_only, first_only > 0 ? "the first" : "the second");
+  }
   if (!first) {
-    return fmt::format("identical{}: {} tensors compared\n",
-                       tolerance == 0 ? "" : fmt::format(" within {}", tolerance), compared);
+    return fmt::format("identical{}: {} tensors compared\n{}",
+                       tolerance == 0 ? "" : fmt::format(" within {}", tolerance), compared, rest);
   }
   std::string text = fmt::format(
       "first difference: {}, activation '{}' [{}, {}]\n"
@@ -90,7 +95,7 @@ std::string FirstDivergence::text() const {
                         fmt::format("{}/{}", part.different, part.tensors), part.largest,
                         part.last_relative, part.last_activation);
   }
-  return text;
+  return text + rest;
 }
 
 std::string FirstDivergence::json(const tools::LocalModel& first_model,

@@ -286,6 +286,7 @@ TEST_CASE("first divergence: drafts at the end are left over, other models are r
   CHECK_FALSE(result->first);
   CHECK(result->first_only > 10);
   CHECK(result->second_only == 0);
+  CHECK(result->text().find("tensors at the end are only in the first") != std::string::npos);
   const auto other = open_tracer(tiny_options(), 5);
   const auto refused = first_divergence(*first, *other, ids, 0);
   REQUIRE_FALSE(refused);
