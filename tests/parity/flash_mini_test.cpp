@@ -205,6 +205,34 @@ TEST_CASE("flash-mini: the engine accepts as many drafts as those proposals make
   }
 }
 
+TEST_CASE("flash-mini: acceptance by temperature and drafts, a measurement" * doctest::skip()) {
+  constexpr size_t kWindows = 16, kWindow = 256;
+  const auto text = tools::read_text(kFolder + "/eval/valid.txt");
+  REQUIRE(text);
+  for (const uint32_t drafts : {1u, 2u, 3u, 5u, 7u}) {
+    EngineFixture engine(flash_mini(drafts));
+    const auto ids = engine.generation().info()->tokenizer->encode(*text, {});
+    uint64_t drafted = 0, accepted = 0, finished = 0;
+    for (const float temperature : {0.0f, 0.7f, 1.0f}) {
+      for (size_t i = 0; i < kWindows; ++i) {
+        engine::RequestSpec spec = greedy_request({});
+        const auto first = ids.begin() + static_cast<ptrdiff_t>(i * (ids.size() / kWindows));
+        spec.prompt.assign(first, first + kWindow);
+        spec.max_tokens = 128;
+        spec.sampling.temperature = temperature;
+        spec.sampling.seed = i;
+        CHECK(engine.run(spec).tokens.size() == spec.max_tokens);
+      }
+      const engine::EngineStats stats = stats_after(engine, finished += kWindows);
+      MESSAGE("temperature " << temperature << ", " << drafts
+                             << " drafts: " << stats.accepted_tokens - accepted << " of "
+                             << stats.drafted_tokens - drafted << " accepted");
+      accepted = stats.accepted_tokens;
+      drafted = stats.drafted_tokens;
+    }
+  }
+}
+
 TEST_CASE("flash-mini: perplexity of two windows is that of transformers") {
   // transformers 5.24, float32, eager attention, over the text's first two windows of 2048 tokens.
   constexpr double kNats = 2.1102435;
