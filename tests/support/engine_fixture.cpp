@@ -108,11 +108,20 @@ Result<engine::RequestId> EngineFixture::submit(engine::RequestSpec spec) {
 }
 
 Answer EngineFixture::answer(engine::RequestId id) {
-  std::unique_lock lock(mutex_);
-  const bool ended = news_.wait_for(lock, std::chrono::seconds(60),
-                                    [&] { return answers_[id].finish.has_value(); });
-  REQUIRE_MESSAGE(ended, "a request had no end within a minute");
-  return answers_[id];
+  // A busy machine may be slow; an engine that makes no step for a minute hangs.
+  for (uint64_t seen = 0;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (news_.wait_for(lock, std::chrono::seconds(60),
+                         [&] { return answers_[id].finish.has_value(); })) {
+        return answers_[id];
+      }
+    }
+    const engine::EngineStats stats = engine_->stats();
+    const uint64_t steps = stats.steps_prefill + stats.steps_decode;
+    REQUIRE_MESSAGE(steps != seen, "a request had no end, and the engine no step within a minute");
+    seen = steps;
+  }
 }
 
 size_t EngineFixture::tokens_so_far(engine::RequestId id) {
