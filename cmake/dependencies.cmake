@@ -13,7 +13,7 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 set(Boost_USE_STATIC_LIBS ON)
-find_package(Boost 1.81 REQUIRED COMPONENTS filesystem system)
+find_package(Boost 1.81 REQUIRED COMPONENTS context filesystem system)
 
 # spdlog and fmt header-only: what travels to another machine needs no library of theirs.
 add_library(atlas_spdlog INTERFACE)

@@ -18,7 +18,7 @@ namespace atlas::kernels {
 
 ATLAS_HOST_DEVICE inline float float_from_bits(uint32_t bits) {
   float value;
-  memcpy(&value, &bits, sizeof(value));
+  __builtin_memcpy(&value, &bits, sizeof(value));
   return value;
 }
 

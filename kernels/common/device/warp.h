@@ -1,0 +1,88 @@
+// Exchange between the lanes of a warp. `mask` names exactly the lanes that come to the call; each
+// of them must come, and a lane may read only lanes of the mask. HIP takes the lanes that are
+// active, which are the same.
+#pragma once
+
+#include "kernels/common/device/index_sync.h"
+
+namespace atlas::device {
+
+/// Bits of one 4-byte value as another type.
+template <typename To, typename From>
+ATLAS_DEVICE To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  return __builtin_bit_cast(To, from);
+}
+
+/// The value that lane `source` (modulo 32) has. T has 4 bytes.
+template <typename T>
+ATLAS_DEVICE T shuffle(T value, uint32_t source, uint32_t mask = kAllLanes ATLAS_SITE) {
+#if defined(ATLAS_FORM_CUDA)
+  return bits_as<T>(
+      __shfl_sync(mask, bits_as<uint32_t>(value), static_cast<int>(source % kWarpLanes)));
+#elif defined(ATLAS_FORM_HIP)
+  static_cast<void>(mask);
+  return bits_as<T>(
+      __builtin_amdgcn_ds_bpermute(static_cast<int>(source % kWarpLanes * 4), bits_as<int>(value)));
+#else
+  return bits_as<T>(simt::shuffle(bits_as<uint32_t>(value), source % kWarpLanes, mask, site));
+#endif
+}
+
+/// The value of the lane whose index differs in the bits of `flip`.
+template <typename T>
+ATLAS_DEVICE T shuffle_xor(T value, uint32_t flip, uint32_t mask = kAllLanes ATLAS_SITE) {
+#if defined(ATLAS_FORM_CUDA)
+  return bits_as<T>(__shfl_xor_sync(mask, bits_as<uint32_t>(value), static_cast<int>(flip)));
+#else
+  return shuffle(value, lane_index() ^ flip, mask ATLAS_AT_SITE);
+#endif
+}
+
+/// The value of the lane `distance` below; lanes without one keep their own.
+template <typename T>
+ATLAS_DEVICE T shuffle_up(T value, uint32_t distance, uint32_t mask = kAllLanes ATLAS_SITE) {
+  const uint32_t lane = lane_index();
+  return shuffle(value, lane >= distance ? lane - distance : lane, mask ATLAS_AT_SITE);
+}
+/// The value of the lane `distance` above; lanes without one keep their own.
+template <typename T>
+ATLAS_DEVICE T shuffle_down(T value, uint32_t distance, uint32_t mask = kAllLanes ATLAS_SITE) {
+  const uint32_t lane = lane_index();
+  return shuffle(value, lane + distance < kWarpLanes ? lane + distance : lane, mask ATLAS_AT_SITE);
+}
+
+/// Bit i: lane i is in the mask and its vote is true.
+ATLAS_DEVICE uint32_t ballot(bool vote, uint32_t mask = kAllLanes ATLAS_SITE) {
+#if defined(ATLAS_FORM_CUDA)
+  return __ballot_sync(mask, vote);
+#elif defined(ATLAS_FORM_HIP)
+  return __builtin_amdgcn_ballot_w32(vote) & mask;
+#else
+  return simt::ballot(vote, mask, site);
+#endif
+}
+ATLAS_DEVICE bool any(bool vote, uint32_t mask = kAllLanes ATLAS_SITE) {
+  return ballot(vote, mask ATLAS_AT_SITE) != 0;
+}
+ATLAS_DEVICE bool all(bool vote, uint32_t mask = kAllLanes ATLAS_SITE) {
+  return ballot(vote, mask ATLAS_AT_SITE) == mask;
+}
+
+ATLAS_DEVICE uint32_t count_bits(uint32_t bits) {
+#if defined(ATLAS_FORM_CUDA)
+  return static_cast<uint32_t>(__popc(bits));
+#else
+  return static_cast<uint32_t>(__builtin_popcount(bits));
+#endif
+}
+/// Index of the lowest bit that is set; there must be one.
+ATLAS_DEVICE uint32_t lowest_bit(uint32_t bits) {
+#if defined(ATLAS_FORM_CUDA)
+  return static_cast<uint32_t>(__ffs(bits)) - 1;
+#else
+  return static_cast<uint32_t>(__builtin_ctz(bits));
+#endif
+}
+
+}  // namespace atlas::device
