@@ -176,4 +176,20 @@ ATLAS_HOST_DEVICE inline float e4m3_to_f32(uint8_t bits) {
   return float_from_bits(sign | ((exponent + 120u) << 23) | (mantissa << 20));
 }
 
+/// An OCP float4 e2m1, bits 0 to 3 of `code`: bit 3 is the sign. Source: OCP microscaling
+/// formats 1.0.
+ATLAS_HOST_DEVICE inline float e2m1_to_f32(uint8_t code) {
+  const int exponent = code >> 1 & 3, mantissa = code & 1;
+  const float magnitude = exponent == 0
+                              ? 0.5f * static_cast<float>(mantissa)
+                              : 0.5f * static_cast<float>((2 + mantissa) << (exponent - 1));
+  return (code & 8) != 0 ? -magnitude : magnitude;
+}
+
+/// An OCP ue8m0, a power of two: 2^(bits - 127), NaN for 255. Source: OCP microscaling formats 1.0.
+ATLAS_HOST_DEVICE inline float ue8m0_to_f32(uint8_t bits) {
+  if (bits == 255) return float_from_bits(0x7fc00000u);
+  return float_from_bits(bits == 0 ? 0x00400000u : uint32_t{bits} << 23);
+}
+
 }  // namespace atlas::kernels

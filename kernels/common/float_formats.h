@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/common/packed_float.h"
+#include "plugins/abi/atlas_plugin.h"
 
 namespace atlas::kernels {
 
@@ -14,6 +15,14 @@ uint64_t float_group_bytes_of(uint64_t k) {
 template <FloatLayout kLayout>
 void pack_floats_of(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
   pack_floats(kLayout, rows, k, out);
+}
+
+/// Number `index` of an array of float32, float16 or bfloat16, anywhere in memory.
+inline float stored_float(AtlasDType dtype, const void* data, uint64_t index) {
+  const auto* bytes = static_cast<const uint8_t*>(data);
+  if (dtype == ATLAS_F32) return float_from_bits(load_u32(bytes + 4 * index));
+  return dtype == ATLAS_F16 ? load_f16(bytes + 2 * index)
+                            : bf16_to_f32(load_u16(bytes + 2 * index));
 }
 
 /// One line of the table; `Format` is plugins/sdk/packed_linear.h's PackedFormat.

@@ -37,9 +37,11 @@ constexpr uint32_t i16b32_position(uint32_t i) {
   return (i & ~3u) | kPlace[i & 3];
 }
 
-constexpr uint64_t i16b32_row_bytes(uint64_t k) {
-  return k / kI16B32Elements * sizeof(I16B32Block);
+/// Blocks of a row; a last one that is not full goes on with zeros.
+constexpr uint64_t i16b32_blocks(uint64_t k) {
+  return k / kI16B32Elements + (k % kI16B32Elements != 0 ? 1 : 0);
 }
+constexpr uint64_t i16b32_row_bytes(uint64_t k) { return i16b32_blocks(k) * sizeof(I16B32Block); }
 
 /// Encodes 32 elements; the definition that every kernel matches bit for bit. With L the largest
 /// magnitude: scale = L / 32767, code = x * (32767 / L) rounded to the nearest, ties to even. A

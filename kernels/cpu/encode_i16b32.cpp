@@ -74,8 +74,12 @@ void encode_rows(const EncodeParams& params, uint32_t begin, uint32_t end) {
     const float* x = params.x + row * params.x_stride;
     auto* out = reinterpret_cast<I16B32Block*>(static_cast<std::byte*>(params.out) +
                                                row * params.out_row_bytes);
-    for (uint32_t b = 0; b < params.k / kI16B32Elements; ++b) {
-      encode_block(x + b * kI16B32Elements, out + b);
+    const uint32_t full = params.k / kI16B32Elements, rest = params.k % kI16B32Elements;
+    for (uint32_t b = 0; b < full; ++b) encode_block(x + b * kI16B32Elements, out + b);
+    if (rest != 0) {
+      float last[kI16B32Elements] = {};
+      std::memcpy(last, x + full * kI16B32Elements, rest * sizeof(float));
+      encode_block(last, out + full);
     }
   }
 }

@@ -3,7 +3,9 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/common/fp8.h"
 #include "kernels/common/linear.h"
+#include "kernels/common/nvfp4.h"
 #include "kernels/common/packed.h"
 #include "kernels/common/packed_float.h"
 #include "kernels/cpu/kernel.h"
@@ -47,6 +49,23 @@ void gather_floats(const GatherParams& params, uint32_t begin, uint32_t end) {
   });
 }
 
+template <Fp8Scales kScales>
+void gather_fp8(const GatherParams& params, uint32_t begin, uint32_t end) {
+  const auto* weight = static_cast<const uint8_t*>(params.weight);
+  gather(params, begin, end, [&](uint32_t group, uint32_t lane, float* y) {
+    const uint8_t* rows = weight + group * fp8_group_bytes(kScales, params.k);
+    for (uint32_t i = 0; i < params.k; ++i) y[i] = decode_fp8(kScales, rows, lane, i, params.k);
+  });
+}
+
+void gather_nvfp4(const GatherParams& params, uint32_t begin, uint32_t end) {
+  const auto* weight = static_cast<const uint8_t*>(params.weight);
+  gather(params, begin, end, [&](uint32_t group, uint32_t lane, float* y) {
+    const uint8_t* rows = weight + group * nvfp4_group_bytes(params.k);
+    for (uint32_t i = 0; i < params.k; ++i) y[i] = decode_nvfp4(rows, lane, i);
+  });
+}
+
 }  // namespace
 
 ATLAS_CPU_KERNEL(gather_q4_0, GatherParams) { gather_blocks<kPackedQ4_0>(params, begin, end); }
@@ -72,5 +91,15 @@ ATLAS_CPU_KERNEL(gather_f16, GatherParams) { gather_floats<FloatLayout::kF16>(pa
 ATLAS_CPU_KERNEL(gather_bf16, GatherParams) {
   gather_floats<FloatLayout::kBF16>(params, begin, end);
 }
+
+ATLAS_CPU_KERNEL(gather_nvfp4, GatherParams) { gather_nvfp4(params, begin, end); }
+
+ATLAS_CPU_KERNEL(gather_fp8, GatherParams) { gather_fp8<Fp8Scales::kRow>(params, begin, end); }
+
+ATLAS_CPU_KERNEL(gather_fp8_b128, GatherParams) {
+  gather_fp8<Fp8Scales::kBlock>(params, begin, end);
+}
+
+ATLAS_CPU_KERNEL(gather_mxfp8, GatherParams) { gather_fp8<Fp8Scales::kMx>(params, begin, end); }
 
 }  // namespace atlas::kernels::cpu

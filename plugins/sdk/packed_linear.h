@@ -59,7 +59,7 @@ class PackedLinear {
             plan_linear,           plan_encode, plan_gather, plan_grouped};
   }
 
- private:
+ protected:
   /// Rows and columns are 32-bit numbers for kernels; more than this is a damaged file.
   static constexpr uint64_t kMaxDimension = std::numeric_limits<int32_t>::max();
 
@@ -124,6 +124,18 @@ class PackedLinear {
     }
     const uint64_t n = weight.dims[0];
     const uint64_t k = weight.dims[1];
+    check_sizes(query, what, n, k, format);
+    // Both factors are below 2^32 and a block has at most 2^8 bytes a column: no overflow.
+    const uint64_t bytes = n * (k / format.block * format.block_bytes);
+    if (weight.bytes != bytes) {
+      refuse(what + " of " + std::to_string(n) + " x " + std::to_string(k) + " has " +
+             std::to_string(weight.bytes) + " bytes, not " + std::to_string(bytes));
+    }
+  }
+
+  /// Rows and columns of the matrix `what`.
+  static void check_sizes(const AtlasWeightQuery& query, const std::string& what, uint64_t n,
+                          uint64_t k, const PackedFormat& format) {
     const std::string shape = std::to_string(n) + " x " + std::to_string(k);
     if ((query.n != 0 && query.n != n) || (query.k != 0 && query.k != k)) {
       refuse(what + " is " + shape + ", the model's configuration makes it " +
@@ -133,12 +145,6 @@ class PackedLinear {
       refuse(what + " is " + shape + "; rows and columns must be 1 to 2^31 - 1");
     }
     check_columns(what, k, format);
-    // Both factors are below 2^32 and a block has at most 2^8 bytes a column: no overflow.
-    const uint64_t bytes = n * (k / format.block * format.block_bytes);
-    if (weight.bytes != bytes) {
-      refuse(what + " of " + shape + " has " + std::to_string(weight.bytes) + " bytes, not " +
-             std::to_string(bytes));
-    }
   }
 
   static void check_columns(const std::string& what, uint64_t k, const PackedFormat& format) {
@@ -168,6 +174,20 @@ class PackedLinear {
     return n / Traits::kRowGroup + (n % Traits::kRowGroup != 0 ? 1 : 0);
   }
 
+  static void fill(AtlasWeightClaim& out, const PackedFormat& format, uint64_t n, uint64_t k) {
+    out.claimed = 1;
+    copy_text(out.format, format.name);
+    copy_text(out.contract, format.contract);
+    copy_text(out.layout, format.layout);
+    out.n = n;
+    out.k = k;
+    out.row_group = Traits::kRowGroup;
+    out.alignment = 64;
+    out.group_bytes = format.group_bytes(k);
+    out.bits_per_weight =
+        8.0 * static_cast<double>(out.group_bytes) / (static_cast<double>(k) * Traits::kRowGroup);
+  }
+
   static AtlasCode claim(const AtlasWeightQuery* query, AtlasWeightClaim* out, AtlasError* error) {
     return guarded(error, [&] {
       check_size(query, "AtlasWeightQuery");
@@ -179,17 +199,7 @@ class PackedLinear {
       if (format == nullptr) return ATLAS_OK;
       check_platform(query->platform);
       check_shape(*query, *weight, *format);
-      out->claimed = 1;
-      copy_text(out->format, format->name);
-      copy_text(out->contract, format->contract);
-      copy_text(out->layout, format->layout);
-      out->n = weight->dims[0];
-      out->k = weight->dims[1];
-      out->row_group = Traits::kRowGroup;
-      out->alignment = 64;
-      out->group_bytes = format->group_bytes(out->k);
-      out->bits_per_weight = 8.0 * static_cast<double>(out->group_bytes) /
-                             (static_cast<double>(out->k) * Traits::kRowGroup);
+      fill(*out, *format, weight->dims[0], weight->dims[1]);
       return ATLAS_OK;
     });
   }

@@ -25,6 +25,9 @@ struct Checkpoint {
   const std::vector<uint8_t>& bytes;
   std::vector<float> values;  // [n, k]
   double tolerance;           // of |error| against sum |w x|
+  std::string name = "weight";
+  uint32_t columns = 0;  // of the tensor `name`; 0: k
+  std::vector<MoreTensor> more = {};
 };
 
 class QuantSuite {
@@ -32,8 +35,10 @@ class QuantSuite {
   QuantSuite(const QuantPlugin& plugin, Checkpoint checkpoint)
       : plugin_(plugin),
         checkpoint_(std::move(checkpoint)),
-        file_("model.layers.0.mlp.up_proj", checkpoint_.dtype, checkpoint_.n, checkpoint_.k,
-              checkpoint_.bytes.data(), checkpoint_.bytes.size()) {
+        file_("model.layers.0.mlp.up_proj", checkpoint_.dtype, checkpoint_.n,
+              checkpoint_.columns == 0 ? checkpoint_.k : checkpoint_.columns,
+              checkpoint_.bytes.data(), checkpoint_.bytes.size(), checkpoint_.name,
+              checkpoint_.more) {
     claim_and_pack();
   }
 
@@ -165,6 +170,7 @@ class QuantSuite {
   }
 
   const AtlasWeightClaim& claim() const { return claim_; }
+  const Aligned& packed() const { return packed_; }
 
  private:
   void claim_and_pack() {

@@ -17,7 +17,9 @@
 #include <vector>
 
 #include "kernels/common/cpu_linear.h"
+#include "kernels/common/fp8.h"
 #include "kernels/common/i16b32.h"
+#include "kernels/common/nvfp4.h"
 #include "kernels/common/packed_float.h"
 #include "plugins/quant_gguf/pack.h"
 #include "tests/support/cpu_pack.h"
@@ -135,6 +137,24 @@ std::vector<Format> all_formats() {
                        [each](uint64_t k) { return k * float_bytes(each); },
                        [each](const uint8_t* const* rows, uint64_t k, uint8_t* out) {
                          pack_floats(each, rows, k, out);
+                       }});
+  }
+  formats.push_back({"nvfp4", true, [](uint64_t k) { return kernels::nvfp4_group_bytes(k); },
+                     [](uint64_t k) { return k / 2 + k / 16; },  // codes, then scales
+                     [](const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+                       const uint8_t* scales[kernels::kRowGroup];
+                       for (uint32_t r = 0; r < kernels::kRowGroup; ++r)
+                         scales[r] = rows[r] + k / 2;
+                       kernels::pack_nvfp4(rows, scales, 1.0f, k, out);
+                     }});
+  for (const auto& [name, scales] : {std::pair{"fp8", kernels::Fp8Scales::kRow},
+                                     {"fp8_b128", kernels::Fp8Scales::kBlock},
+                                     {"mxfp8", kernels::Fp8Scales::kMx}}) {
+    const kernels::Fp8Scales each = scales;
+    formats.push_back({name, false, [each](uint64_t k) { return fp8_group_bytes(each, k); },
+                       [](uint64_t k) { return k; },
+                       [each](const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+                         pack_fp8_codes(each, rows, k, out);
                        }});
   }
   return formats;

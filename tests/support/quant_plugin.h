@@ -49,11 +49,20 @@ Answer answer_of(const Call& call) {
   return {code, error.message};
 }
 
-/// One tensor `module`.weight and the query for it.
+/// A tensor beside the first one of a module.
+struct MoreTensor {
+  std::string name;  // "weight_scale"
+  AtlasDType dtype;
+  std::vector<uint64_t> dims;
+  std::vector<uint8_t> bytes;
+};
+
+/// One tensor `module`.weight (or another `name`), those beside it, and the query for them.
 struct WeightFile {
   WeightFile(std::string module_name, AtlasDType dtype, uint64_t n, uint64_t k, const void* data,
-             uint64_t bytes)
-      : module(std::move(module_name)), tensor_name(module + ".weight") {
+             uint64_t bytes, const std::string& name = "weight",
+             std::vector<MoreTensor> beside = {})
+      : module(std::move(module_name)), tensor_name(module + "." + name), more(std::move(beside)) {
     tensor.struct_size = sizeof(tensor);
     tensor.dtype = dtype;
     tensor.name = tensor_name.c_str();
@@ -67,12 +76,36 @@ struct WeightFile {
     query.platform = "cpu";
     query.module = module.c_str();
     query.tensors = &tensor;
+    if (!more.empty()) list_all();
   }
   WeightFile(const WeightFile&) = delete;
   WeightFile& operator=(const WeightFile&) = delete;
 
+  /// Makes the query list `tensor` as it is now, and all of `more` behind it.
+  void list_all() {
+    all = {tensor};
+    names.clear();
+    for (const MoreTensor& one : more) names.push_back(module + "." + one.name);
+    for (size_t i = 0; i < more.size(); ++i) {
+      AtlasTensor each{};
+      each.struct_size = sizeof(each);
+      each.dtype = more[i].dtype;
+      each.name = names[i].c_str();
+      each.rank = static_cast<uint32_t>(more[i].dims.size());
+      for (size_t d = 0; d < more[i].dims.size(); ++d) each.dims[d] = more[i].dims[d];
+      each.bytes = more[i].bytes.size();
+      each.data = more[i].bytes.data();
+      all.push_back(each);
+    }
+    query.tensors = all.data();
+    query.tensor_count = static_cast<uint32_t>(all.size());
+  }
+
   std::string module, tensor_name;
   AtlasTensor tensor{};
+  std::vector<MoreTensor> more;
+  std::vector<std::string> names;
+  std::vector<AtlasTensor> all;
   AtlasWeightQuery query{};
 };
 
