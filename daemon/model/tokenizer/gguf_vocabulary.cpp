@@ -100,7 +100,9 @@ Status check_id(const Vocabulary& vocabulary, std::optional<TokenId> id, std::st
                           vocabulary.size());
 }
 
-Result<TokenizerParts> parts_of(const GgufVocabulary& file) {
+}  // namespace
+
+Result<TokenizerParts> gguf_parts(const GgufVocabulary& file) {
   if (file.model != "gpt2") {
     return unimplemented(
         "the GGUF file's tokenizer (tokenizer.ggml.model) is '{}'; Atlas knows byte-level BPE, "
@@ -147,11 +149,9 @@ Result<TokenizerParts> parts_of(const GgufVocabulary& file) {
   return parts;
 }
 
-}  // namespace
-
 Result<Tokenizer> Tokenizer::from_gguf(const GgufVocabulary& vocabulary) {
   try {
-    ATLAS_ASSIGN_OR_RETURN(TokenizerParts parts, parts_of(vocabulary));
+    ATLAS_ASSIGN_OR_RETURN(TokenizerParts parts, gguf_parts(vocabulary));
     ATLAS_ASSIGN_OR_RETURN(std::shared_ptr<const Impl> impl, assemble(std::move(parts)));
     return Tokenizer(std::move(impl));
   } catch (const std::bad_alloc&) {

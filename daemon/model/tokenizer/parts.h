@@ -23,6 +23,9 @@ struct TokenizerParts {
   std::vector<TokenId> end_of_generation;  // what the files name; any order, may repeat
 };
 
+/// The parts of a tokenizer in GGUF metadata. Errors: as Tokenizer::from_gguf.
+Result<TokenizerParts> gguf_parts(const GgufVocabulary& vocabulary);
+
 /// Compiles the parts. Errors: those of PreTokenizer::compile.
 Result<std::shared_ptr<const Tokenizer::Impl>> assemble(TokenizerParts parts);
 

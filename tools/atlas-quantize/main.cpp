@@ -1,0 +1,51 @@
+// atlas-quantize: makes a checkpoint in another weight format out of a model. Exit status: 0 good,
+// 1 it failed, 2 wrong usage.
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+#include "tools/atlas-quantize/job.h"
+#include "tools/common/command_line.h"
+
+namespace {
+
+using namespace atlas;
+
+Status run(quantize::JobOptions options, const std::string& format, bool json) {
+  ATLAS_ASSIGN_OR_RETURN(options.format, quantize::parse_format(format));
+  ATLAS_ASSIGN_OR_RETURN(options.nvfp4_scales, quantize::nvfp4_scales(options.nvfp4_scales_name));
+  ATLAS_ASSIGN_OR_RETURN(const quantize::Report report, quantize::run_job(options));
+  std::fputs(json ? report.json().c_str() : report.text().c_str(), stdout);
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App program{"Makes a checkpoint in another weight format out of a model", "atlas-quantize"};
+  program.set_version_flag("--version", std::string("atlas-quantize ") + ATLAS_VERSION);
+  quantize::JobOptions options;
+  options.threads = std::max(1u, std::thread::hardware_concurrency());
+  std::string format;
+  bool json = false;
+  program.add_option("--model", options.model, "A .gguf file, or a folder with config.json")
+      ->required()
+      ->type_name("PATH");
+  program.add_option("--out", options.out, "A new folder, or one to go on in")
+      ->required()
+      ->type_name("DIR");
+  program.add_option("--format", format, "exl3, nvfp4, fp8 or bf16")->required()->type_name("NAME");
+  program
+      .add_option("--scales", options.nvfp4_scales_name,
+                  "How nvfp4 chooses scales: max, mse or four-over-six")
+      ->capture_default_str()
+      ->type_name("NAME");
+  program.add_option("--threads", options.threads, "Threads (default: all)")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1024u));
+  program.add_flag("--quiet", options.quiet, "No progress on standard error");
+  program.add_flag("--json", json, "Write the report as JSON");
+  int code = 0;
+  program.callback([&] { code = tools::exit_code("atlas-quantize", run(options, format, json)); });
+  return tools::parse_and_run(program, argc, argv, code);
+}
