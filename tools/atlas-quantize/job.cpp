@@ -97,6 +97,7 @@ class Job {
 
   Result<Report> run() {
     const auto start = Clock::now();
+    report_.resumed = work_.found();
     if (work_.found() != 0) {
       progress_.say(fmt::format("going on: {} linears are finished", work_.found()));
     }
@@ -181,6 +182,10 @@ class Job {
           "remove the folder and begin again",
           item.module);
     }
+    if (o_.stop_after != 0 && finished_ == o_.stop_after) {
+      return cancelled("stopped after {} linears, as asked", finished_);
+    }
+    ++finished_;
     progress_.advance(0, item.module);
     const auto start = Clock::now();
     ATLAS_ASSIGN_OR_RETURN(const Matrix weight, source_.read(*item.tensor));
@@ -234,6 +239,7 @@ class Job {
   Unfinished& work_;
   Progress progress_;
   Report report_;
+  uint64_t finished_ = 0;  // by this run
   std::vector<std::string> files_;
 };
 

@@ -17,6 +17,7 @@ struct JobOptions {
   uint32_t threads = 1;
   uint64_t shard_bytes = 4ull << 30;  // about, of a file of the new checkpoint
   bool quiet = false;                 // no progress on standard error
+  uint64_t stop_after = 0;            // stops with kCancelled after so many linears; 0: at the end
 };
 
 /// Does the work into the folder `out`, which is made if it is absent. A folder that holds the

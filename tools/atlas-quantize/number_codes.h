@@ -57,7 +57,8 @@ inline float e4m3_value(uint8_t code) {
 
 inline constexpr float kE2m1Values[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
 
-/// Saturates at +-6; a tie goes to the even code. A zero has the code 0.
+/// Saturates at +-6; a tie goes to the even code. What rounds to 0 has the code
+/// 0 whatever its sign.
 inline uint8_t e2m1_from_float(float value) {
   const float m = std::fabs(value);
   uint8_t code = 7;
@@ -76,7 +77,7 @@ inline uint8_t e2m1_from_float(float value) {
   } else if (m <= 5.0f) {
     code = 6;
   }
-  return static_cast<uint8_t>(code | (value < 0 ? 8u : 0u));
+  return static_cast<uint8_t>(code | (value < 0 && code != 0 ? 8u : 0u));
 }
 
 inline float e2m1_value(uint8_t code) {

@@ -45,6 +45,7 @@ struct Report {
   tools::Json settings;  // of the job
   std::vector<Entry> entries;
   uint64_t file_bytes = 0;
+  uint64_t resumed = 0;  // linears that an earlier run had finished
   double seconds = 0;
   std::vector<std::string> notes;
   bool evaluated = false;
