@@ -21,6 +21,9 @@ struct Cell {
   uint32_t column;
 };
 
+/// Lanes that execute a matrix instruction together.
+inline constexpr uint32_t kMatrixLanes = 32;
+
 // ---- mma.sync m16n8k(8 * elements a register): 16 x 8 results ----
 
 /// A, m16: 4 words of 2 (f16, bf16), 4 (int8, e4m3) or 8 (e2m1) elements, ascending k from bit 0.

@@ -1,0 +1,69 @@
+# Builds one module of a GPU pack. Run as a script: cmake -DFORM=cuda|hip -DSOURCE= -DOUTPUT= -DWORK= (the
+# beginning of intermediate files' names) -DARCHITECTURE= -DDEFINE= -DROOT= -DNVCC= -DCLANG=
+# -DINSTRUCTIONS=kernel=instruction|... -P build_gpu_module.cmake
+#
+# Leaves WORK.d (what the module was made of), the PTX or assembly, and WORK.txt (registers, shared
+# memory, spills). Fails if a kernel spills registers, or lacks an instruction that it must have.
+
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${SOURCE}: ${ARGV0} failed (${result})\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+set(common -std=c++20 -O3 -I${ROOT} -D${DEFINE}=1)
+if(FORM STREQUAL "cuda")
+  # In two steps: only relocatable PTX keeps digests as symbols that the file shows.
+  get_filename_component(tools ${NVCC} DIRECTORY)
+  set(listing ${WORK}.ptx)
+  run(${NVCC} -ptx -rdc=true -gencode arch=compute_${ARCHITECTURE},code=compute_${ARCHITECTURE}
+    --fmad=false --expt-relaxed-constexpr -Werror all-warnings ${common}
+    -MD -MF ${WORK}.d -MT ${OUTPUT} -o ${listing} ${SOURCE})
+  run(${tools}/ptxas -v -warn-spills -Werror -O3 -arch=sm_${ARCHITECTURE} -o ${OUTPUT} ${listing})
+  file(WRITE ${WORK}.txt "${output}")
+  set(kernel_begin ".entry atlas_kernel_")
+  set(kernel_end "(")
+else()
+  run(${CLANG} -x hip --offload-arch=${ARCHITECTURE} --offload-device-only --no-gpu-bundle-output
+    -nogpulib -nogpuinc -ffp-contract=off -Wall -Wextra -Werror ${common}
+    -include ${ROOT}/kernels/common/device/form.h -save-temps=obj
+    -MD -MF ${WORK}.d -MT ${OUTPUT} -o ${WORK}.hsaco ${SOURCE})
+  get_filename_component(folder ${WORK} DIRECTORY)
+  get_filename_component(name ${WORK} NAME)
+  set(listing ${folder}/${name}-hip-amdgcn-amd-amdhsa-${ARCHITECTURE}.s)
+  file(STRINGS ${listing} resources
+    REGEX "^ *- *\\.?[a-z_]*:? *$|\\.(name|vgpr_count|sgpr_count|vgpr_spill_count|sgpr_spill_count|group_segment_fixed_size|private_segment_fixed_size):")
+  string(REPLACE ";" "\n" report "${resources}")
+  file(WRITE ${WORK}.txt "${report}\n")
+  if(report MATCHES "gpr_spill_count: +[1-9]")
+    message(FATAL_ERROR "${SOURCE}: a kernel spills registers\n${report}")
+  endif()
+  file(COPY_FILE ${WORK}.hsaco ${OUTPUT})
+  set(kernel_begin "\natlas_kernel_")
+  set(kernel_end ":")
+endif()
+
+# A kernel's text goes from its begin to the next kernel's.
+file(READ ${listing} text)
+string(REPLACE ";" "," text "${text}")
+string(REPLACE "|" ";" INSTRUCTIONS "${INSTRUCTIONS}")
+foreach(wanted ${INSTRUCTIONS})
+  string(REGEX MATCH "^([^=]+)=(.+)$" parts "${wanted}")
+  set(kernel ${CMAKE_MATCH_1})
+  set(instruction ${CMAKE_MATCH_2})
+  string(FIND "${text}" "${kernel_begin}${kernel}${kernel_end}" begin)
+  if(begin EQUAL -1)
+    continue()  # of another module
+  endif()
+  string(SUBSTRING "${text}" ${begin} -1 body)
+  string(SUBSTRING "${body}" 1 -1 rest)
+  string(FIND "${rest}" "${kernel_begin}" end)
+  string(SUBSTRING "${rest}" 0 ${end} body)
+  string(FIND "${body}" "${instruction}" found)
+  if(found EQUAL -1)
+    file(REMOVE ${OUTPUT})
+    message(FATAL_ERROR "${SOURCE}: kernel '${kernel}' has no instruction ${instruction}")
+  endif()
+endforeach()
