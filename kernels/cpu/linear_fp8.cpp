@@ -1,6 +1,11 @@
-// Products of FP8 weights (kernels/common/fp8.h) with float32 rows, contract "f32". One row decodes
-// on the way; more rows share segments of decoded weights (linear_decoded-inl.h).
+// Products of FP8 weights (kernels/common/fp8.h) with float32 rows, contract "f32". A tile's
+// weights are decoded in registers; segments decoded once for many rows were measured and are no
+// faster.
+#include <algorithm>
+#include <cstddef>
+
 #include "kernels/common/fp8.h"
+#include "kernels/common/packed_float.h"
 #include "kernels/cpu/product_kernels.h"
 #include "kernels/cpu/targets.h"
 
@@ -8,7 +13,9 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/linear_fp8.cpp"
 #include <hwy/foreach_target.h>
 //
-#include "kernels/cpu/linear_decoded-inl.h"
+#include <hwy/cache_control.h>
+
+#include "kernels/cpu/linear_walk-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 ATLAS_VNNI_BEGIN
@@ -73,37 +80,20 @@ class Fp8Weights {
   uint32_t lane_;
 };
 
-/// Decodes elements [begin, end) of k, one segment; up to the next multiple of 4 there are zeros.
-template <Fp8Scales kScales>
-HWY_NOINLINE void decode_segment(const Fp8Weights<kScales>& weights, uint32_t begin, uint32_t end,
-                                 DecodedSegment& segment) {
-  float* const to = segment.floats;
-  for (uint32_t first = begin; first < end; first += weights.kStep) {
-    const VF scale = weights.scale(first);
-    const uint32_t stop = std::min(end, first + weights.kStep);
-    const auto decode = [&](uint32_t k) ATLAS_INLINE_LAMBDA {
-      VF w[4];
-      weights.load(k, scale, w);
-      float* out = to + size_t{k - begin} * kLanes;
-      unrolled<4>([&](auto i) ATLAS_INLINE_LAMBDA { hn::StoreU(w[i], F32(), out + i * kLanes); });
-    };
-    uint32_t k = first;
-    for (; k + 16 <= stop; k += 16) {
-      unrolled<4>([&](auto i) ATLAS_INLINE_LAMBDA { decode(k + 4 * i); });
-    }
-    for (; k < stop; k += 4) decode(k);
-  }
-}
-
-/// One row: adds elements [begin, end) of k, one segment, with weights decoded on the way.
-template <Fp8Scales kScales>
-HWY_INLINE VF add_one_row(const Fp8Weights<kScales>& weights, uint32_t begin, uint32_t end,
-                          const uint8_t* x, VF sum) {
-  VF parts[2] = {hn::Zero(F32()), hn::Zero(F32())};
+/// Adds elements [begin, end) of k, one segment, to the totals of kRows rows, with weights decoded
+/// on the way.
+template <Fp8Scales kScales, uint32_t kRows>
+HWY_INLINE void add_rows(const Fp8Weights<kScales>& weights, uint32_t begin, uint32_t end,
+                         const uint8_t* const (&x)[kRows], VF (&sums)[kRows]) {
+  VF parts[2 * kRows];
+  unrolled<2 * kRows>([&](auto i) ATLAS_INLINE_LAMBDA { parts[i] = hn::Zero(F32()); });
   VF w[4];
   const auto add = [&](uint32_t k, auto i) ATLAS_INLINE_LAMBDA {
-    const VF value = broadcast_float(x + (size_t{k} + i) * sizeof(float));
-    parts[i % 2] = fma(w[i], value, parts[i % 2]);
+    unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA {
+      const VF value = broadcast_float(x[r] + (size_t{k} + i) * sizeof(float));
+      constexpr uint32_t kPart = i % 2 * kRows + r;
+      parts[kPart] = fma(w[i], value, parts[kPart]);
+    });
   };
   for (uint32_t first = begin; first < end; first += weights.kStep) {
     const VF scale = weights.scale(first);
@@ -119,16 +109,15 @@ HWY_INLINE VF add_one_row(const Fp8Weights<kScales>& weights, uint32_t begin, ui
       if (k + i < stop) add(k, i);
     });
   }
-  return hn::Add(sum, hn::Add(parts[0], parts[1]));
+  unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA {
+    sums[r] = hn::Add(sums[r], hn::Add(parts[r], parts[kRows + r]));
+  });
 }
 
 /// kLanes outputs of a product: what linear_walk-inl.h runs over rows.
 template <Fp8Scales kScales>
 class Fp8Product {
  public:
-  /// Rows that share a decoded segment, in tiles of kTileRows.
-  static constexpr uint32_t kManyRows = 4 * kTileRows;
-
   Fp8Product(const uint8_t* group, uint32_t lane, uint32_t k) : weights_(group, lane, k), k_(k) {}
 
   static constexpr uint64_t group_bytes(uint64_t k) { return fp8_group_bytes(kScales, k); }
@@ -138,16 +127,7 @@ class Fp8Product {
     unrolled<kRows>([&](auto r) ATLAS_INLINE_LAMBDA { sums[r] = hn::Zero(F32()); });
     for (uint32_t begin = 0; begin < k_; begin += kF32Segment) {
       const uint32_t end = begin + std::min(k_ - begin, kF32Segment);
-      if constexpr (kRows == 1) {
-        sums[0] = add_one_row(weights_, begin, end, x[0], sums[0]);
-      } else {
-        HWY_ALIGN DecodedSegment segment;
-        decode_segment(weights_, begin, end, segment);
-        constexpr uint32_t kTile = kRows < kTileRows ? kRows : kTileRows;
-        for (uint32_t r = 0; r < kRows; r += kTile) {
-          add_decoded<kTile>(segment, begin, end, x + r, sums + r);
-        }
-      }
+      add_rows<kScales, kRows>(weights_, begin, end, x, sums);
     }
   }
 

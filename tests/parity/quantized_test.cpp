@@ -123,7 +123,8 @@ const Quantized& quantized() {
 /// `keep(format)`, as float32 elsewhere.
 class MixedModel {
  public:
-  explicit MixedModel(const std::function<bool(const std::string& format)>& keep) {
+  explicit MixedModel(const std::function<bool(const std::string& format)>& keep,
+                      const std::function<void(FileTensors&)>& damage = {}) {
     FileTensors tensors = read_tensors(kModel + "/model.safetensors");
     std::erase_if(tensors, [](const auto& one) {
       return one.first.find(".mlp.experts.") != std::string::npos;
@@ -139,6 +140,7 @@ class MixedModel {
         tensors[at->first] = at->second;
       }
     }
+    if (damage) damage(tensors);
     write_text(dir_.file("model.safetensors"), safetensors_text(tensors));
     for (const char* name :
          {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
@@ -270,6 +272,35 @@ TEST_CASE("quantized: an engine serves it, with drafts and without, with the sam
     CAPTURE(format);
     CHECK(formats[format] != 0);
   }
+}
+
+TEST_CASE("quantized: a damaged checkpoint, or plugins that cannot read it, name the tensor") {
+  const std::string expert = "model.layers.1.mlp.experts.3.up_proj";
+  const auto refused = [&](const std::function<void(FileTensors&)>& damage,
+                           const std::vector<std::string>& parts) {
+    const MixedModel model(all_of, damage);
+    const auto opened = LocalModel::open(settings_for(model.path(), 0), 256);
+    REQUIRE(!opened);
+    for (const std::string& part : parts) {
+      CHECK_MESSAGE(opened.error().message().find(part) != std::string::npos,
+                    opened.error().message());
+    }
+  };
+  refused([&](FileTensors& tensors) { tensors.erase(expert + ".weight_scale_2"); },
+          {expert + ".weight_scale_2 is missing"});
+  refused([&](FileTensors& tensors) { tensors[expert + ".weight_scale"].data[70] = '\x7f'; },
+          {expert + ".weight_scale", "NaN at row 4, column 6"});
+  refused([&](FileTensors& tensors) { tensors["lm_head.weight"].data[70] = '\x7f'; },
+          {"lm_head.weight", "NaN in row 0"});
+  const MixedModel model(all_of);
+  settings::Settings settings = settings_for(model.path(), 0);
+  settings.plugins.quant = {{"bf16", ""}};
+  const auto opened = LocalModel::open(settings, 256);
+  REQUIRE(!opened);
+  CHECK_MESSAGE(
+      opened.error().message().find("no quantization plugin reads module") != std::string::npos,
+      opened.error().message());
+  CHECK(opened.error().message().find("model.embed_tokens.weight (f8_e4m3)") != std::string::npos);
 }
 
 TEST_SUITE_END();
