@@ -3,6 +3,7 @@
 # atlas_add_gpu_pack(PLATFORM MODULES file... [INSTRUCTIONS kernel=instruction...])
 # builds one file a module in lib/atlas/kernels/PLATFORM, with a report of registers and spills beside
 # the build's intermediate files. A spill fails the build, and so does an instruction that is not there.
+# A module is a .cu or .hip file.
 
 # nvcc 13 knows sm_121a; its folder has ptxas.
 find_program(ATLAS_NVCC nvcc HINTS /usr/local/cuda/bin)
@@ -51,6 +52,27 @@ macro(atlas_gpu_platform platform)
   endif()
 endmacro()
 
+# One module as FOLDER/NAME.cubin or .hsaco, whose path `result` gets. `ARGN`: kernel=instruction pairs; of
+# kernels that the module does not have they mean nothing. The platform's compiler is there.
+function(atlas_gpu_module platform source folder result)
+  atlas_gpu_platform(${platform})
+  get_filename_component(module ${source} NAME_WE)
+  set(file ${folder}/${module}.${extension})
+  set(work ${CMAKE_CURRENT_BINARY_DIR}/${platform})
+  file(MAKE_DIRECTORY ${folder} ${work})
+  list(JOIN ARGN "|" instructions)
+  add_custom_command(OUTPUT ${file}
+    COMMAND ${CMAKE_COMMAND} -DFORM=${form} -DSOURCE=${source} -DOUTPUT=${file} -DWORK=${work}/${module}
+      -DARCHITECTURE=${architecture} -DDEFINE=${define} -DROOT=${CMAKE_SOURCE_DIR}
+      -DNVCC=${ATLAS_NVCC} -DCLANG=${ATLAS_HIP_CLANG} "-DINSTRUCTIONS=${instructions}"
+      -P ${CMAKE_SOURCE_DIR}/cmake/build_gpu_module.cmake
+    DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/build_gpu_module.cmake
+    DEPFILE ${work}/${module}.d
+    COMMENT "Building ${module}.${extension} for ${platform}"
+    VERBATIM)
+  set(${result} ${file} PARENT_SCOPE)
+endfunction()
+
 function(atlas_add_gpu_pack platform)
   cmake_parse_arguments(PACK "" "" "MODULES;INSTRUCTIONS" ${ARGN})
   atlas_gpu_platform(${platform})
@@ -64,24 +86,10 @@ function(atlas_add_gpu_pack platform)
     return()
   endif()
 
-  set(folder ${CMAKE_BINARY_DIR}/lib/atlas/kernels/${platform})
-  set(work ${CMAKE_CURRENT_BINARY_DIR})
-  file(MAKE_DIRECTORY ${folder} ${work})
   set(files "")
   foreach(source ${PACK_MODULES})
-    get_filename_component(module ${source} NAME_WE)
-    set(file ${folder}/${module}.${extension})
-    # Only the kernels of this module are asked for their instructions.
-    string(REPLACE ";" "|" instructions "${PACK_INSTRUCTIONS}")
-    add_custom_command(OUTPUT ${file}
-      COMMAND ${CMAKE_COMMAND} -DFORM=${form} -DSOURCE=${source} -DOUTPUT=${file} -DWORK=${work}/${module}
-        -DARCHITECTURE=${architecture} -DDEFINE=${define} -DROOT=${CMAKE_SOURCE_DIR}
-        -DNVCC=${ATLAS_NVCC} -DCLANG=${ATLAS_HIP_CLANG} "-DINSTRUCTIONS=${instructions}"
-        -P ${CMAKE_SOURCE_DIR}/cmake/build_gpu_module.cmake
-      DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/build_gpu_module.cmake
-      DEPFILE ${work}/${module}.d
-      COMMENT "Building kernels/${platform}/${module}.${extension}"
-      VERBATIM)
+    atlas_gpu_module(${platform} ${source} ${CMAKE_BINARY_DIR}/lib/atlas/kernels/${platform} file
+      ${PACK_INSTRUCTIONS})
     list(APPEND files ${file})
   endforeach()
   string(REPLACE "-" "_" target atlas_kernels_${platform})

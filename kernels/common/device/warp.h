@@ -14,29 +14,38 @@ ATLAS_DEVICE To bits_as(From from) {
   return __builtin_bit_cast(To, from);
 }
 
-/// The value that lane `source` (modulo 32) has. T has 4 bytes.
-template <typename T>
-ATLAS_DEVICE T shuffle(T value, uint32_t source, uint32_t mask = kAllLanes ATLAS_SITE) {
+/// 4 bytes from lane `source` (0..31).
+ATLAS_DEVICE uint32_t shuffle_word(uint32_t value, uint32_t source, uint32_t mask ATLAS_SITE) {
 #if defined(ATLAS_FORM_CUDA)
-  return bits_as<T>(
-      __shfl_sync(mask, bits_as<uint32_t>(value), static_cast<int>(source % kWarpLanes)));
+  return __shfl_sync(mask, value, static_cast<int>(source));
 #elif defined(ATLAS_FORM_HIP)
   static_cast<void>(mask);
-  return bits_as<T>(
-      __builtin_amdgcn_ds_bpermute(static_cast<int>(source % kWarpLanes * 4), bits_as<int>(value)));
+  return static_cast<uint32_t>(
+      __builtin_amdgcn_ds_bpermute(static_cast<int>(source * 4), static_cast<int>(value)));
 #else
-  return bits_as<T>(simt::shuffle(bits_as<uint32_t>(value), source % kWarpLanes, mask, site));
+  return simt::shuffle(value, source, mask, site);
 #endif
+}
+
+/// The value that lane `source` (modulo 32) has. T has 4 or 8 bytes.
+template <typename T>
+ATLAS_DEVICE T shuffle(T value, uint32_t source, uint32_t mask = kAllLanes ATLAS_SITE) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  const uint32_t lane = source % kWarpLanes;
+  if constexpr (sizeof(T) == 8) {
+    const auto bits = bits_as<uint64_t>(value);
+    const uint64_t low = shuffle_word(static_cast<uint32_t>(bits), lane, mask ATLAS_AT_SITE);
+    const uint64_t high = shuffle_word(static_cast<uint32_t>(bits >> 32), lane, mask ATLAS_AT_SITE);
+    return bits_as<T>(low | high << 32);
+  } else {
+    return bits_as<T>(shuffle_word(bits_as<uint32_t>(value), lane, mask ATLAS_AT_SITE));
+  }
 }
 
 /// The value of the lane whose index differs in the bits of `flip`.
 template <typename T>
 ATLAS_DEVICE T shuffle_xor(T value, uint32_t flip, uint32_t mask = kAllLanes ATLAS_SITE) {
-#if defined(ATLAS_FORM_CUDA)
-  return bits_as<T>(__shfl_xor_sync(mask, bits_as<uint32_t>(value), static_cast<int>(flip)));
-#else
   return shuffle(value, lane_index() ^ flip, mask ATLAS_AT_SITE);
-#endif
 }
 
 /// The value of the lane `distance` below; lanes without one keep their own.

@@ -14,8 +14,8 @@ ATLAS_DEVICE void stage_elements(const float* x, uint32_t count, float* staged) 
   for (uint32_t i = thread_index(); i < count; i += kNormThreads) store(staged + i, load(x + i));
 }
 
-/// y[i] = (x[i] * scale) * weight[i]. The sum of squares is a chain in each of 16 lanes, which half
-/// a warp walks in shared memory while the block brings the next elements no faster than that.
+/// y[i] = (x[i] * scale) * weight[i]. The sum of squares is a chain in each of 16 lanes; the whole
+/// block brings elements to shared memory, so that the chains wait for nothing farther away.
 ATLAS_DEVICE_KERNEL(rms_norm, RmsNormParams, kNormThreads) {
   using namespace device;
   const uint64_t row = block_index(), group = block_index<1>();

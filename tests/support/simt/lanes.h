@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/context/detail/fcontext.hpp>
+#include <boost/context/protected_fixedsize_stack.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <random>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tests/support/simt/machine.h"
@@ -74,6 +76,20 @@ struct AsyncCopy {
   Site site;
 };
 
+/// A fiber's stack. Mapping one takes longer than running a small kernel, so stacks that are done
+/// with wait for the thread's next machine.
+class Stack {
+ public:
+  Stack();
+  Stack(Stack&& other) noexcept : context_(std::exchange(other.context_, {})) {}
+  Stack& operator=(Stack&&) = delete;
+  ~Stack();
+  const boost::context::stack_context& get() const { return context_; }
+
+ private:
+  boost::context::stack_context context_;
+};
+
 struct Block;
 struct Warp;
 
@@ -124,7 +140,7 @@ struct Block {
   uint32_t threads = 0;
   uint32_t at_barrier = 0, returned = 0;
   std::vector<std::unique_ptr<Lane>> lanes;
-  std::vector<std::unique_ptr<std::byte[]>> stacks;
+  std::vector<Stack> stacks;
   std::vector<Warp> warps;
   std::vector<uint32_t> warp_order;
   Region shared;

@@ -110,6 +110,16 @@ void Machine::copy_out(const void* buffer, void* to) const {
   if (region.size() != 0) std::memcpy(to, region.data(), region.size());
 }
 
+void Machine::copy_in(const void* buffer, uint64_t offset, const void* from, uint64_t bytes) {
+  Region& region = impl_->region(buffer);
+  if (offset > region.size() || bytes > region.size() - offset) {
+    throw std::invalid_argument(fmt::format("{} is smaller than that", region.name));
+  }
+  if (bytes == 0) return;
+  std::memcpy(region.data() + offset, from, bytes);
+  if (region.tracks_writes()) std::memset(region.written() + offset, 1, bytes);
+}
+
 bool Machine::is_written(const void* buffer, uint64_t offset, uint64_t bytes) const {
   Region& region = impl_->region(buffer);
   if (!region.tracks_writes()) return true;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -81,6 +82,9 @@ struct Launch {
   bool cooperative = false;
   /// Another order of blocks, warps and lanes for each seed; 0: ascending.
   uint64_t seed = 0;
+  /// What the host does meanwhile: called when every lane waits in a loop. Returns whether it did
+  /// anything (Machine::write); a launch in which neither side does is stuck.
+  std::function<bool()> host = nullptr;
 };
 
 class ATLAS_SIMT Machine {
@@ -122,6 +126,12 @@ class ATLAS_SIMT Machine {
     return values;
   }
   bool is_written(const void* buffer, uint64_t offset, uint64_t bytes) const;
+  /// Puts values into a buffer, from element `first` on, as the host does between launches or, with
+  /// Launch::host, during one. What stands there is known to every lane that acquires it.
+  template <typename T>
+  void write(const T* buffer, const std::vector<T>& values, size_t first = 0) {
+    copy_in(buffer, first * sizeof(T), values.data(), values.size() * sizeof(T));
+  }
 
   template <typename Params>
   Report run(const Kernel& kernel, const Params& params, const Launch& launch) {
@@ -133,6 +143,7 @@ class ATLAS_SIMT Machine {
   void* add(const std::string& name, const void* values, uint64_t bytes, bool writable);
   uint64_t bytes_of(const void* buffer) const;
   void copy_out(const void* buffer, void* to) const;
+  void copy_in(const void* buffer, uint64_t offset, const void* from, uint64_t bytes);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

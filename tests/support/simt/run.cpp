@@ -15,11 +15,22 @@ thread_local Run* running = nullptr;
 
 namespace {
 
+// Kernels have small frames; below each stack lies a page that nothing may touch.
 constexpr size_t kStackBytes = 64 * 1024;
 constexpr size_t kRecentSectors = 1024;  // 32 KiB: a small part of a first-level cache
 constexpr size_t kMaxFaults = 32;
 // Waiting loops that turn this often without anybody doing anything wait for ever.
 constexpr uint64_t kMaxIdleRounds = 100000;
+
+struct FreeStacks {
+  std::vector<boost::context::stack_context> contexts;
+  ~FreeStacks() {
+    for (boost::context::stack_context& one : contexts) {
+      boost::context::protected_fixedsize_stack().deallocate(one);
+    }
+  }
+};
+thread_local FreeStacks free_stacks;
 
 const char* call_name(WarpCall call) {
   switch (call) {
@@ -53,6 +64,20 @@ std::string short_name(const char* file) {
 }
 
 }  // namespace
+
+Stack::Stack() {
+  std::vector<boost::context::stack_context>& free = free_stacks.contexts;
+  if (free.empty()) {
+    context_ = boost::context::protected_fixedsize_stack(kStackBytes).allocate();
+  } else {
+    context_ = free.back();
+    free.pop_back();
+  }
+}
+
+Stack::~Stack() {
+  if (context_.sp != nullptr) free_stacks.contexts.push_back(context_);
+}
 
 // A fiber runs one lane of one block after another.
 void lane_entry(boost::context::detail::transfer_t arrived) {
@@ -309,7 +334,7 @@ void Run::begin_block(Block& block, uint32_t linear) {
     block.warps.assign(threads / Warp::kLanes, Warp());
     for (uint32_t t = 0; t < threads; ++t) block.lanes.push_back(std::make_unique<Lane>());
     while (block.stacks.size() < threads) {
-      block.stacks.push_back(std::make_unique_for_overwrite<std::byte[]>(kStackBytes));
+      block.stacks.emplace_back();
     }
   }
   if (block.shared.size() != launch_.shared_bytes || !block.shared.tracks_writes()) {
@@ -333,8 +358,8 @@ void Run::begin_block(Block& block, uint32_t linear) {
   for (uint32_t t = 0; t < threads; ++t) {
     Lane& one = *block.lanes[t];
     if (!one.started || one.state != LaneState::kReturned) {
-      one.context = boost::context::detail::make_fcontext(block.stacks[t].get() + kStackBytes,
-                                                          kStackBytes, lane_entry);
+      one.context = boost::context::detail::make_fcontext(block.stacks[t].get().sp,
+                                                          block.stacks[t].get().size, lane_entry);
       one.started = true;
     }
     one.thread = t;
@@ -418,6 +443,8 @@ void Run::run() {
     } else {
       ++idle_rounds;
     }
+    // The host's turn, if nobody else has one.
+    if (!advanced_ && launch_.host && !live.empty() && launch_.host()) idle_rounds = 0;
     const bool paused = release_paused(live);
     if ((!ran && !paused && !live.empty()) || idle_rounds > kMaxIdleRounds) {
       report_stuck(live);

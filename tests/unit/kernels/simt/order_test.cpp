@@ -83,6 +83,25 @@ ATLAS_DEVICE_KERNEL(meeting, OrderParams, 64) {
   }
 }
 
+// Asks the host for a number and waits for its answer.
+ATLAS_DEVICE_KERNEL(asking, OrderParams, 32) {
+  if (thread_index() != 0) return;
+  atomic_store<Order::kRelease, Scope::kSystem>(params.words, 21u);
+  while (atomic_load<Order::kAcquire, Scope::kSystem>(params.words + 1) == 0) pause();
+  store(params.y, load(params.x));
+}
+
+// The largest value of a warp with the lowest lane that has it, as keys of 8 bytes.
+ATLAS_DEVICE_KERNEL(long_keys, OrderParams, 32) {
+  const uint32_t lane = lane_index();
+  uint64_t key = uint64_t{bits_as<uint32_t>(load(params.x + lane))} << 32 | (31 - lane);
+  for (uint32_t apart = 16; apart > 0; apart /= 2) {
+    const uint64_t other = shuffle_xor(key, apart);
+    key = other > key ? other : key;
+  }
+  if (lane == 0) store(params.words, 31 - static_cast<uint32_t>(key));
+}
+
 ATLAS_DEVICE_KERNEL(bytes_beside, OrderParams, 32) {
   auto* bytes = reinterpret_cast<uint8_t*>(params.words);
   store(bytes + thread_index(), static_cast<uint8_t>(thread_index()));
@@ -170,6 +189,42 @@ TEST_SUITE("simt") {
       CHECK(report.ok());
       CHECK(machine.contents(y)[3 * 64] == 129.0f);
     }
+  }
+
+  TEST_CASE("simt: a kernel waits for the host") {
+    Machine machine;
+    float* y = machine.output<float>("y", 1);
+    float* x = machine.output<float>("x", 1);
+    uint32_t* words = machine.in_out<uint32_t>("words", {0, 0});
+    const OrderParams params{x, y, words, 0, 0};
+    Launch launch;
+    launch.host = [&] {
+      const uint32_t asked = machine.contents(words)[0];
+      if (asked == 0 || machine.contents(words)[1] != 0) return false;
+      machine.write<float>(x, {2.0f * static_cast<float>(asked)});
+      machine.write<uint32_t>(words, {1}, 1);
+      return true;
+    };
+    const auto report = machine.run(ATLAS_SIMT_KERNEL(asking), params, launch);
+    INFO(report.text());
+    CHECK(report.ok());
+    CHECK(machine.contents(y)[0] == 42.0f);
+    // A host that never answers.
+    machine.write<uint32_t>(words, {0, 0});
+    launch.host = [] { return false; };
+    CHECK(machine.run(ATLAS_SIMT_KERNEL(asking), params, launch).has(simt::FaultKind::kStuck));
+  }
+
+  TEST_CASE("simt: keys of 8 bytes are exchanged") {
+    Machine machine;
+    std::vector<float> x = counted(32);
+    x[9] = x[20] = 77.0f;
+    uint32_t* words = machine.output<uint32_t>("words", 1);
+    const OrderParams params{machine.input("x", x), nullptr, words, 0, 0};
+    const auto report = machine.run(ATLAS_SIMT_KERNEL(long_keys), params, {});
+    INFO(report.text());
+    CHECK(report.ok());
+    CHECK(machine.contents(words)[0] == 9);
   }
 
   TEST_CASE("simt: neighbouring bytes of a word are no race") {

@@ -1,0 +1,2 @@
+// Every function of the device layer, compiled for this platform.
+#include "tests/conformance/gpu/layer.h"
