@@ -1,6 +1,6 @@
 # Packs of GPU platforms: which compiler builds them, and the same sources as emulated packs for tests.
 #
-# atlas_add_gpu_pack(PLATFORM MODULES file... [INSTRUCTIONS kernel=instruction...])
+# atlas_add_gpu_pack(PLATFORM MODULES file... [INSTRUCTIONS module/kernel=instruction...])
 # builds one file a module in lib/atlas/kernels/PLATFORM, with a report of registers and spills beside
 # the build's intermediate files. A spill fails the build, and so does an instruction that is not there.
 # A module is a .cu or .hip file.
@@ -52,14 +52,16 @@ macro(atlas_gpu_platform platform)
   endif()
 endmacro()
 
-# One module as FOLDER/NAME.cubin or .hsaco, whose path `result` gets. `ARGN`: kernel=instruction pairs; of
-# kernels that the module does not have they mean nothing. The platform's compiler is there.
+# One module as FOLDER/NAME.cubin or .hsaco, whose path `result` gets. `ARGN`: module/kernel=instruction, of
+# which those of other modules are left out. The platform's compiler is there.
 function(atlas_gpu_module platform source folder result)
   atlas_gpu_platform(${platform})
   get_filename_component(module ${source} NAME_WE)
   set(file ${folder}/${module}.${extension})
   set(work ${CMAKE_CURRENT_BINARY_DIR}/${platform})
   file(MAKE_DIRECTORY ${folder} ${work})
+  list(FILTER ARGN INCLUDE REGEX "^${module}/")
+  list(TRANSFORM ARGN REPLACE "^${module}/" "")
   list(JOIN ARGN "|" instructions)
   add_custom_command(OUTPUT ${file}
     COMMAND ${CMAKE_COMMAND} -DFORM=${form} -DSOURCE=${source} -DOUTPUT=${file} -DWORK=${work}/${module}
@@ -87,10 +89,19 @@ function(atlas_add_gpu_pack platform)
   endif()
 
   set(files "")
+  set(names "")
   foreach(source ${PACK_MODULES})
+    get_filename_component(name ${source} NAME_WE)
+    list(APPEND names ${name})
     atlas_gpu_module(${platform} ${source} ${CMAKE_BINARY_DIR}/lib/atlas/kernels/${platform} file
       ${PACK_INSTRUCTIONS})
     list(APPEND files ${file})
+  endforeach()
+  foreach(wanted ${PACK_INSTRUCTIONS})
+    string(REGEX REPLACE "/.*" "" module ${wanted})
+    if(NOT module IN_LIST names)
+      message(FATAL_ERROR "pack ${platform}: '${wanted}' names no module of it")
+    endif()
   endforeach()
   string(REPLACE "-" "_" target atlas_kernels_${platform})
   add_custom_target(${target} ALL DEPENDS ${files})
