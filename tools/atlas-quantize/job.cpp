@@ -3,17 +3,22 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <memory>
 
 #include "daemon/model/checkpoint/dtype.h"
+#include "tools/atlas-eval/divergence.h"
+#include "tools/atlas-quantize/calibration.h"
+#include "tools/atlas-quantize/exl3.h"
 #include "tools/atlas-quantize/export_files.h"
 #include "tools/atlas-quantize/fp8.h"
 #include "tools/atlas-quantize/number_codes.h"
 #include "tools/atlas-quantize/progress.h"
 #include "tools/atlas-quantize/safetensors_writer.h"
 #include "tools/atlas-quantize/unfinished.h"
+#include "tools/common/files.h"
 
 namespace atlas::quantize {
 
@@ -104,6 +109,7 @@ class Job {
     for (const Item& item : items_) {
       if (item.quantized && work_.find(item.module) != nullptr) progress_.skip(item.weights());
     }
+    ATLAS_RETURN_IF_ERROR(begin_calibration());
     const std::vector<size_t> ends = shard_ends();
     size_t begin = 0;
     for (size_t shard = 0; shard < ends.size(); ++shard) {
@@ -189,8 +195,8 @@ class Job {
     progress_.advance(0, item.module);
     const auto start = Clock::now();
     ATLAS_ASSIGN_OR_RETURN(const Matrix weight, source_.read(*item.tensor));
-    ATLAS_ASSIGN_OR_RETURN(EncodedLinear linear, encode(item, weight));
     Entry entry;
+    ATLAS_ASSIGN_OR_RETURN(EncodedLinear linear, encode(item, weight, entry));
     entry.module = item.module;
     entry.n = item.n;
     entry.k = item.k;
@@ -206,15 +212,52 @@ class Job {
     return {};
   }
 
-  Result<EncodedLinear> encode(const Item& item, const Matrix& weight) const {
+  Result<EncodedLinear> encode(const Item& item, const Matrix& weight, Entry& entry) {
     switch (o_.format) {
       case Format::kFp8:
         return encode_fp8(item.module, weight, o_.threads);
       case Format::kNvfp4:
         return encode_nvfp4(item.module, weight, o_.nvfp4_scales, o_.threads);
-      default:
-        return unimplemented("{} has no encoder", format_name(o_.format));
+      case Format::kExl3:
+        return encode_trellis(item, weight, entry);
+      case Format::kBf16:
+        break;
     }
+    return internal_error("{} quantizes nothing", format_name(o_.format));
+  }
+
+  Result<EncodedLinear> encode_trellis(const Item& item, const Matrix& weight, Entry& entry) {
+    Moments moments;
+    if (calibration_ != nullptr) {
+      ATLAS_ASSIGN_OR_RETURN(moments, calibration_->moments(item.module));
+    }
+    entry.hessian = moments.kind;
+    entry.tokens = moments.rows;
+    return encode_exl3(item.module, weight, moments,
+                       {.bits = static_cast<uint32_t>(item.bits),
+                        .codebook = o_.codebook,
+                        .seed = o_.seed,
+                        .error_feedback = o_.error_feedback,
+                        .threads = o_.threads});
+  }
+
+  /// Opens the model for calibration if a linear is left that needs it.
+  Status begin_calibration() {
+    if (o_.format != Format::kExl3 || o_.calibration.text_file.empty()) return {};
+    std::vector<std::string> left;
+    for (const Item& item : items_) {
+      if (item.quantized && work_.find(item.module) == nullptr) left.push_back(item.module);
+    }
+    if (left.empty()) return {};
+    CalibrationOptions options = o_.calibration;
+    options.model = o_.model;
+    options.threads = o_.threads;
+    ATLAS_ASSIGN_OR_RETURN(calibration_, Calibration::open(options, source_));
+    calibration_->expect(std::move(left));
+    calibration_->on_walk = [this](uint64_t linears) {
+      progress_.say(fmt::format("calibrating {} linears", linears));
+    };
+    return {};
   }
 
   void add_carried(const Item& item, const Carried& carried) {
@@ -232,6 +275,7 @@ class Job {
 
   Status write_rest(size_t shards);
   Json quantization_config() const;
+  double mean_bits() const;
 
   const JobOptions& o_;
   const Source& source_;
@@ -240,6 +284,7 @@ class Job {
   Progress progress_;
   Report report_;
   uint64_t finished_ = 0;  // by this run
+  std::unique_ptr<Calibration> calibration_;
   std::vector<std::string> files_;
 };
 
@@ -270,9 +315,32 @@ Json Job::quantization_config() const {
                {{"num_bits", 4}, {"type", "float"}, {"group_size", 16}, {"dynamic", false}}}}}}},
           {"ignore", kept},
           {"producer", {{"name", "atlas-quantize"}, {"version", ATLAS_VERSION}}}};
-    default:
-      return {};
+    case Format::kExl3:
+      return {
+          {"quant_method", "exl3"},
+          {"version", std::string("atlas-quantize ") + ATLAS_VERSION},
+          {"bits", std::round(100 * mean_bits()) / 100},
+          {"head_bits", o_.bits.head_bits},
+          {"calibration",
+           {{"rows", (o_.calibration.tokens + o_.calibration.window - 1) / o_.calibration.window},
+            {"cols", o_.calibration.window}}},
+          {"out_scales", "always"},
+          {"codebook", o_.codebook_name}};
+    case Format::kBf16:
+      break;
   }
+  return {};
+}
+
+/// Mean K of the layers' linears.
+double Job::mean_bits() const {
+  double bits = 0, weights = 0;
+  for (const Item& item : items_) {
+    if (!item.quantized || item.module == "lm_head") continue;
+    bits += item.bits * static_cast<double>(item.weights());
+    weights += static_cast<double>(item.weights());
+  }
+  return weights == 0 ? 0 : bits / weights;
 }
 
 Status Job::write_rest(size_t shards) {
@@ -291,6 +359,7 @@ Status Job::write_rest(size_t shards) {
                                           safetensors_index(places, report_.file_bytes)));
   }
   bool tied = source_.checkpoint().config().tie_embeddings;
+  // A head of its own differs from the embedding, whatever the source has.
   for (const Item& item : items_) tied = tied && item.module != "lm_head";
   ATLAS_RETURN_IF_ERROR(export_files(source_, o_.model, o_.out, quantization_config(), tied));
   for (const std::string& note : source_.checkpoint().notes()) report_.notes.push_back(note);
@@ -304,7 +373,51 @@ Json settings_of(const JobOptions& options, const Source& source) {
                {"format", format_name(options.format)},
                {"shard_bytes", options.shard_bytes}};
   if (options.format == Format::kNvfp4) json["scales"] = options.nvfp4_scales_name;
+  if (options.format == Format::kExl3) {
+    json["bits"] = options.bits.bits;
+    json["head_bits"] = options.bits.head_bits;
+    json["codebook"] = options.codebook_name;
+    json["seed"] = options.seed;
+    json["error_feedback"] = options.error_feedback;
+    json["calibration"] = options.calibration.text_file;
+    json["calibration_tokens"] = options.calibration.tokens;
+    json["calibration_window"] = options.calibration.window;
+  }
   return json;
+}
+
+Result<std::unique_ptr<tools::LocalModel>> open_model(const JobOptions& options,
+                                                      const std::string& path) {
+  constexpr uint32_t kRows = 128;
+  tools::ModelOptions model;
+  model.model = path;
+  model.threads = options.threads;
+  ATLAS_ASSIGN_OR_RETURN(
+      const settings::Settings settings,
+      tools::tool_settings(model, {.sequences = 1,
+                                   .sequence_tokens = options.evaluation_window,
+                                   .scored_rows = std::min(kRows, options.evaluation_window)}));
+  return tools::LocalModel::open(settings, std::min(kRows, options.evaluation_window));
+}
+
+Status evaluate(const JobOptions& options, Report& report) {
+  ATLAS_ASSIGN_OR_RETURN(const std::string text, tools::read_text(options.evaluation_text));
+  ATLAS_ASSIGN_OR_RETURN(const auto source, open_model(options, options.model));
+  ATLAS_ASSIGN_OR_RETURN(const auto made, open_model(options, options.out));
+  ATLAS_ASSIGN_OR_RETURN(
+      const eval::Divergence apart,
+      eval::divergence(*source, *made, text, options.evaluation_window, options.evaluation_tokens));
+  const auto predicted = static_cast<double>(apart.predicted);
+  report.evaluated = true;
+  report.evaluation = {
+      .text_file = options.evaluation_text,
+      .tokens = apart.predicted,
+      .perplexity = std::exp(apart.against_nats / predicted),
+      .source_perplexity = std::exp(apart.nats / predicted),
+      .kl_mean = apart.mean(),
+      .kl_99 = apart.percentile_99(),
+      .top1_agreement = static_cast<double>(apart.same_top) / static_cast<double>(apart.kl.size())};
+  return {};
 }
 
 }  // namespace
@@ -321,6 +434,11 @@ Result<Report> run_job(const JobOptions& options) {
   report.model = options.model;
   report.format = format_name(options.format);
   report.settings = settings;
+  if (!options.evaluation_text.empty()) {
+    // The checkpoint is whole by now: it is kept even if it cannot be evaluated.
+    const Status evaluated = evaluate(options, report);
+    if (!evaluated.ok()) report.notes.push_back("not evaluated: " + evaluated.message());
+  }
   ATLAS_RETURN_IF_ERROR(
       write_text_file((fs::path(options.out) / "report.json").string(), report.json()));
   ATLAS_RETURN_IF_ERROR(work.finish());

@@ -3,8 +3,10 @@
 
 #include <string>
 
+#include "tools/atlas-quantize/calibration.h"
 #include "tools/atlas-quantize/nvfp4.h"
 #include "tools/atlas-quantize/report.h"
+#include "tools/atlas-quantize/trellis.h"
 
 namespace atlas::quantize {
 
@@ -14,6 +16,13 @@ struct JobOptions {
   BitTargets bits;
   Nvfp4Scales nvfp4_scales = Nvfp4Scales::kMse;
   std::string nvfp4_scales_name = "mse";
+  Codebook codebook = Codebook::kMul1;
+  std::string codebook_name = "mul1";
+  uint64_t seed = 0;               // of exl3's random signs
+  bool error_feedback = true;      // exl3 with LDLQ
+  CalibrationOptions calibration;  // of exl3; no text: the identity stands for all moments
+  std::string evaluation_text;     // for perplexity and KL in the report; empty: none
+  uint32_t evaluation_tokens = 8192, evaluation_window = 512;
   uint32_t threads = 1;
   uint64_t shard_bytes = 4ull << 30;  // about, of a file of the new checkpoint
   bool quiet = false;                 // no progress on standard error

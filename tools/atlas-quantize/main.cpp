@@ -14,6 +14,13 @@ using namespace atlas;
 Status run(quantize::JobOptions options, const std::string& format, bool json) {
   ATLAS_ASSIGN_OR_RETURN(options.format, quantize::parse_format(format));
   ATLAS_ASSIGN_OR_RETURN(options.nvfp4_scales, quantize::nvfp4_scales(options.nvfp4_scales_name));
+  ATLAS_ASSIGN_OR_RETURN(options.codebook, quantize::parse_codebook(options.codebook_name));
+  if (options.format == quantize::Format::kExl3 && options.error_feedback &&
+      options.calibration.text_file.empty()) {
+    return invalid_argument(
+        "exl3 needs --calibration FILE, a text like those that the model will see; --no-feedback "
+        "does without, and is worse");
+  }
   ATLAS_ASSIGN_OR_RETURN(const quantize::Report report, quantize::run_job(options));
   std::fputs(json ? report.json().c_str() : report.text().c_str(), stdout);
   return {};
@@ -35,6 +42,40 @@ int main(int argc, char** argv) {
       ->required()
       ->type_name("DIR");
   program.add_option("--format", format, "exl3, nvfp4, fp8 or bf16")->required()->type_name("NAME");
+  program
+      .add_option("--bits", options.bits.bits,
+                  "exl3: bits of a weight on average, 1 to 8; fractions mix whole ones")
+      ->capture_default_str()
+      ->type_name("N");
+  program
+      .add_option("--head-bits", options.bits.head_bits, "exl3: of lm_head; 16 keeps it in bf16")
+      ->capture_default_str()
+      ->type_name("N");
+  program.add_option("--codebook", options.codebook_name, "exl3: mul1, mcg or 3inst")
+      ->capture_default_str()
+      ->type_name("NAME");
+  program.add_option("--seed", options.seed, "exl3: of the random signs")
+      ->capture_default_str()
+      ->type_name("N");
+  program
+      .add_option("--calibration", options.calibration.text_file,
+                  "exl3: the text that the inputs of the linears are measured on")
+      ->type_name("FILE");
+  program
+      .add_option("--calibration-tokens", options.calibration.tokens, "Of it, from its beginning")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(CLI::Range(2u, 1u << 30));
+  program.add_flag("!--no-feedback", options.error_feedback,
+                   "exl3: round every tile by itself, without LDLQ");
+  program
+      .add_option("--evaluate", options.evaluation_text,
+                  "A text for perplexity and KL against the source in the report")
+      ->type_name("FILE");
+  program.add_option("--evaluate-tokens", options.evaluation_tokens, "Of it, from its beginning")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(CLI::Range(2u, 1u << 30));
   program
       .add_option("--scales", options.nvfp4_scales_name,
                   "How nvfp4 chooses scales: max, mse or four-over-six")
