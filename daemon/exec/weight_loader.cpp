@@ -149,7 +149,7 @@ class PartLoader {
     query_.n = part.claim.n;
     query_.k = part.claim.k;
     query_.tensors = tensors.data();
-    groups_ = part.bytes / part.claim.group_bytes;
+    groups_ = (part.bytes - part.claim.head_bytes) / part.claim.group_bytes;
     slice_groups_ = std::max<uint64_t>(1, kSliceBytes / part.claim.group_bytes);
   }
 
@@ -162,8 +162,8 @@ class PartLoader {
         const uint64_t first = begin + i * slice_groups_;
         if (first >= groups_) break;
         ATLAS_RETURN_IF_ERROR(
-            stream.copy_to_device(base + part_.offset + first * part_.claim.group_bytes,
-                                  slices[i].data(), slices[i].size()));
+            stream.copy_to_device(base + part_.offset + place(first), slices[i].data(),
+                                  slices[i].size()));
         ATLAS_RETURN_IF_ERROR(done(slices[i].size()));
       }
     }
@@ -171,6 +171,11 @@ class PartLoader {
   }
 
  private:
+  /// Where group `group` begins in the part; the first brings the head.
+  uint64_t place(uint64_t group) const {
+    return group == 0 ? 0 : part_.claim.head_bytes + group * part_.claim.group_bytes;
+  }
+
   Status pack_side_by_side(uint64_t begin, std::vector<std::vector<std::byte>>& slices) {
     std::mutex mutex;
     Status failed;
@@ -178,7 +183,7 @@ class PartLoader {
       const uint64_t first = begin + i * slice_groups_;
       const uint64_t last = std::min(groups_, first + slice_groups_);
       if (first >= last) return;
-      slices[i].resize((last - first) * part_.claim.group_bytes);
+      slices[i].resize(place(last) - place(first));
       Status status = abi::call(
           fmt::format("plugin '{}', packing '{}'", weight_.plugin, part_.module), api_->pack,
           &query_, &part_.claim, first, last, static_cast<void*>(slices[i].data()));

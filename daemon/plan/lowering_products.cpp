@@ -300,6 +300,13 @@ Status StepLowering::grouped(const Rows& x, const std::vector<PlacedWeight>& pla
     problem.weight = {weight.buffer, 0, 0};
     problem.offsets = experts.offsets;
     problem.source = source;
+    problem.workspace = kNowhere;
+    AtlasLinearNeeds needed{};
+    needed.struct_size = sizeof(needed);
+    ATLAS_RETURN_IF_ERROR(abi::call(context, backend.api->grouped_needs, &problem, &needed));
+    if (needed.workspace_bytes != 0) {
+      problem.workspace = workspace("workspace", needed.workspace_bytes);
+    }
     owner_ = weight.plugin;
     ATLAS_RETURN_IF_ERROR(abi::call(context, backend.api->plan_grouped, &problem, &sink_));
   }

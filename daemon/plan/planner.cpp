@@ -86,8 +86,9 @@ void PlanBuilder::append_part(Weight& weight, const Claimed& claimed) {
   const AtlasWeightClaim& claim = claimed.claim;
   const uint64_t groups = (claim.n + claim.row_group - 1) / claim.row_group;
   Buffer& buffer = plan.buffers[weight.buffer];
-  weight.parts.push_back({claimed.name.module, claim, buffer.bytes, groups * claim.group_bytes});
-  buffer.bytes += groups * claim.group_bytes;
+  const uint64_t bytes = claim.head_bytes + groups * claim.group_bytes;
+  weight.parts.push_back({claimed.name.module, claim, buffer.bytes, bytes});
+  buffer.bytes += bytes;
 }
 
 /// A packed buffer can go on only where the part before it ends on a whole group of rows.
@@ -95,6 +96,7 @@ bool PlanBuilder::joins(const Weight& weight, const Claimed& claimed) const {
   const AtlasWeightClaim& claim = claimed.claim;
   return weight.plugin == claimed.plugin && weight.format == claim.format && weight.k == claim.k &&
          weight.contract == claim.contract && weight.n % claim.row_group == 0 &&
+         claim.head_bytes == 0 && weight.parts.back().claim.head_bytes == 0 &&
          weight.parts.back().claim.row_group == claim.row_group;
 }
 
@@ -173,6 +175,7 @@ Result<std::vector<PlacedWeight>> PlanBuilder::place_experts(
         if (claimed.plugin != weight.plugin || weight.format != claimed.claim.format ||
             weight.contract != claimed.claim.contract ||
             claimed.claim.group_bytes != model.group_bytes ||
+            claimed.claim.head_bytes != model.head_bytes ||
             claimed.claim.row_group != model.row_group || claimed.claim.n != model.n) {
           return unimplemented(
               "'{}' is in format '{}' (plugin '{}') and '{}' in format '{}' (plugin '{}'): the "

@@ -24,7 +24,7 @@ constexpr std::array kQuantSlots = {
     ATLAS_SLOT(AtlasQuantApi, claim),           ATLAS_SLOT(AtlasQuantApi, pack),
     ATLAS_SLOT(AtlasQuantApi, linear_needs),    ATLAS_SLOT(AtlasQuantApi, plan_linear),
     ATLAS_SLOT(AtlasQuantApi, plan_encode),     ATLAS_SLOT(AtlasQuantApi, plan_gather),
-    ATLAS_SLOT(AtlasQuantApi, plan_grouped, 1),
+    ATLAS_SLOT(AtlasQuantApi, plan_grouped, 1), ATLAS_SLOT(AtlasQuantApi, grouped_needs, 1),
 };
 constexpr std::array kAttentionSlots = {
     ATLAS_SLOT(AtlasAttentionApi, needs),

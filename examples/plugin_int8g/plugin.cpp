@@ -172,9 +172,16 @@ AtlasCode plan_grouped(const AtlasGroupedProblem* problem, const AtlasRecordSink
   });
 }
 
+AtlasCode grouped_needs(const AtlasGroupedProblem*, AtlasLinearNeeds* needs, AtlasError*) {
+  needs->workspace_bytes = 0;
+  copy_text(needs->input_encoding, "");
+  needs->encoded_row_bytes = 0;
+  return ATLAS_OK;
+}
+
 constexpr AtlasQuantApi kQuant = {sizeof(AtlasQuantApi), 0,           claim,       pack,
                                   linear_needs,          plan_linear, plan_encode, plan_gather,
-                                  plan_grouped};
+                                  plan_grouped,          grouped_needs};
 constexpr AtlasPlugin kPlugin = {sizeof(AtlasPlugin),
                                  ATLAS_ABI_MAJOR,
                                  ATLAS_ABI_MINOR,

@@ -10,8 +10,8 @@
  * strings that a plugin returns live as long as the plugin; strings that it is given live for the
  * call.
  *
- * Versions: 1.0 first version. 1.1 products of experts (plan_grouped), attention over a set of
- * rows, with state a slot and anchors, indexers and Gated DeltaNet.
+ * Versions: 1.0 first version. 1.1 products of experts (grouped_needs, plan_grouped), weights with a
+ * head, attention over a set of rows, with state a slot and anchors, indexers and Gated DeltaNet.
  */
 #ifndef ATLAS_PLUGIN_H_
 #define ATLAS_PLUGIN_H_
@@ -204,6 +204,10 @@ typedef struct AtlasWeightClaim {
   uint64_t group_bytes; /* resident bytes of one group of rows */
   double bits_per_weight;
   char layout[48]; /* two generations share packed weights only if this text is equal; "": never */
+  /* 1.1 Resident bytes before the first group, for what belongs to the matrix as a whole; a multiple
+   * of `alignment`. `pack` from group 0 on writes them first. A weight with a head has products of
+   * its own: others are not put behind it to share one. 0: none. */
+  uint64_t head_bytes;
 } AtlasWeightClaim;
 
 /* Operations that a product may take before and after itself: a closed list that the core owns. */
@@ -223,7 +227,7 @@ typedef struct AtlasLinearProblem {
   uint32_t reserved;
   AtlasBufferRef x;         /* rows in `input_encoding`, or float32 [m,k] if that is empty */
   AtlasBufferRef y;         /* float32 */
-  AtlasBufferRef weight;    /* resident layout, ceil(n / row_group) * group_bytes */
+  AtlasBufferRef weight;    /* resident layout, head_bytes + ceil(n / row_group) * group_bytes */
   AtlasBufferRef row_count; /* uint32 on the device: rows in this run, at most max_rows */
   AtlasBufferRef workspace;
   uint64_t x_stride; /* elements from one float32 row of x to the next, without an encoding */
@@ -282,6 +286,7 @@ typedef struct AtlasGroupedProblem {
   AtlasBufferRef weight;       /* of expert 0 */
   AtlasBufferRef offsets;      /* uint32[experts + 1] on the device; the last is the rows of y */
   AtlasBufferRef source;       /* uint32[max_rows] on the device; absent: row i of x */
+  AtlasBufferRef workspace;    /* of grouped_needs's workspace_bytes; absent: none are needed */
 } AtlasGroupedProblem;
 
 /* All calls are thread safe and remember nothing. */
@@ -305,6 +310,9 @@ typedef struct AtlasQuantApi {
   /* 1.1 */
   AtlasCode (*plan_grouped)(const AtlasGroupedProblem* problem, const AtlasRecordSink* sink,
                             AtlasError* error);
+  /* As linear_needs, with the same input encoding; no epilogue is asked for. */
+  AtlasCode (*grouped_needs)(const AtlasGroupedProblem* problem, AtlasLinearNeeds* needs,
+                             AtlasError* error);
 } AtlasQuantApi;
 
 /* ---- Attention plugins ---- */

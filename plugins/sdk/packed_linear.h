@@ -56,7 +56,7 @@ class PackedLinear {
  public:
   static constexpr AtlasQuantApi api() {
     return {sizeof(AtlasQuantApi), 0,           claim,       pack,        linear_needs,
-            plan_linear,           plan_encode, plan_gather, plan_grouped};
+            plan_linear,           plan_encode, plan_gather, plan_grouped, grouped_needs};
   }
 
  protected:
@@ -245,15 +245,18 @@ class PackedLinear {
       check_platform(problem->platform);
       const PackedFormat& format = find_format(problem->format);
       check_problem("a product", format, problem->n, problem->k, problem->max_rows);
-      *needs = AtlasLinearNeeds{};
-      needs->struct_size = sizeof(*needs);
-      needs->fused_epilogues = 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD;
-      copy_text(needs->input_encoding, format.encoding);
-      if (format.encode != nullptr) {
-        needs->encoded_row_bytes = Traits::encoded_row_bytes(problem->k);
-      }
+      fill_needs(format, problem->k, 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD, needs);
       return ATLAS_OK;
     });
+  }
+
+  static void fill_needs(const PackedFormat& format, uint64_t k, uint32_t epilogues,
+                         AtlasLinearNeeds* needs) {
+    *needs = AtlasLinearNeeds{};
+    needs->struct_size = sizeof(*needs);
+    needs->fused_epilogues = epilogues;
+    copy_text(needs->input_encoding, format.encoding);
+    if (format.encode != nullptr) needs->encoded_row_bytes = Traits::encoded_row_bytes(k);
   }
 
   static AtlasCode plan_linear(const AtlasLinearProblem* problem, const AtlasRecordSink* sink,
@@ -356,6 +359,19 @@ class PackedLinear {
       launch.grid(launch.params.tasks);
       launch.bytes_read(busy * packed_bytes(format, problem->n, problem->k));
       return launch.emit(sink, error);
+    });
+  }
+
+  static AtlasCode grouped_needs(const AtlasGroupedProblem* problem, AtlasLinearNeeds* needs,
+                                 AtlasError* error) {
+    return guarded(error, [&] {
+      check_size(problem, "AtlasGroupedProblem");
+      if (needs == nullptr) refuse("the needs are null");
+      check_platform(problem->platform);
+      const PackedFormat& format = find_format(problem->format);
+      check_problem("a product of experts", format, problem->n, problem->k, problem->max_rows);
+      fill_needs(format, problem->k, 1u << ATLAS_EPILOGUE_NONE, needs);
+      return ATLAS_OK;
     });
   }
 

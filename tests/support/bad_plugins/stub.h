@@ -52,9 +52,13 @@ inline AtlasCode plan_grouped(const AtlasGroupedProblem*, const AtlasRecordSink*
   return not_implemented(error);
 }
 
+inline AtlasCode grouped_needs(const AtlasGroupedProblem*, AtlasLinearNeeds*, AtlasError* error) {
+  return not_implemented(error);
+}
+
 inline AtlasQuantApi quant_table = {sizeof(AtlasQuantApi), 0,           claim,       pack,
                                     linear_needs,          plan_linear, plan_encode, plan_gather,
-                                    plan_grouped};
+                                    plan_grouped,          grouped_needs};
 
 inline void shutdown() { ++shutdowns; }
 

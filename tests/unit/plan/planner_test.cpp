@@ -99,7 +99,7 @@ struct FakeQuant {
         .emit(sink, error);
   }
   static constexpr AtlasQuantApi kApi{
-      sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, nullptr};
+      sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, nullptr, nullptr};
 };
 
 struct FakeAttention {
