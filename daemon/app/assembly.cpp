@@ -169,6 +169,9 @@ exec::RowTableFiles table_files(const model::NgramTable& table) {
   files.row_width = table.row_width;
   files.dtype = table.dtype;
   files.scale = table.scale;
+  files.trellis_bits = table.trellis_bits;
+  files.head_offsets = table.head_offsets;
+  files.head_bias = table.head_bias;
   return files;
 }
 

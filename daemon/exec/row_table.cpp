@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "kernels/common/codecs.h"
+#include "kernels/common/exl3.h"
 
 namespace atlas::exec {
 
@@ -37,6 +38,26 @@ uint64_t element_bytes(AtlasDType dtype) {
     default:
       return 0;
   }
+}
+
+uint64_t row_bytes_of(const RowTableFiles& files) {
+  return files.trellis_bits != 0 ? kernels::exl3_row_bytes(files.trellis_bits)
+                                 : files.row_width * element_bytes(files.dtype);
+}
+
+/// What a trellis needs besides its rows.
+Status check_trellis(const RowTableFiles& files) {
+  const std::vector<uint64_t>& heads = files.head_offsets;
+  if (files.trellis_bits > 8 || files.row_width != kernels::kExl3RowElements) {
+    return unimplemented("a trellis table of {} bits with rows of {} elements: 1 to 8 and {}",
+                         files.trellis_bits, files.row_width, kernels::kExl3RowElements);
+  }
+  if (heads.empty() || heads.front() != 0 || !std::is_sorted(heads.begin(), heads.end()) ||
+      files.head_bias.size() != heads.size() * files.row_width) {
+    return invalid_argument("a trellis table of {} heads with {} elements of head bias",
+                            heads.size(), files.head_bias.size());
+  }
+  return {};
 }
 
 /// An open file; `direct` if its reads go past the page cache.
@@ -167,7 +188,7 @@ class RowTable::Impl {
   Impl(RowTableFiles files, std::vector<RowFile> opened, uint64_t cache_rows)
       : files_(std::move(files)),
         opened_(std::move(opened)),
-        row_bytes_(files_.row_width * element_bytes(files_.dtype)),
+        row_bytes_(row_bytes_of(files_)),
         cache_(cache_rows, row_bytes_) {
     for (size_t i = 0; i < kReaders; ++i) {
       readers_.emplace_back([this](const std::stop_token& stop) { reader(stop); });
@@ -194,7 +215,7 @@ class RowTable::Impl {
         const auto at = std::lower_bound(missing.begin(), missing.end(), keys[i]);
         row = raw_.data() + static_cast<size_t>(at - missing.begin()) * row_bytes_;
       }
-      decode(files_.dtype, files_.scale, {row, row_bytes_}, out + i * files_.row_width);
+      decode_row(keys[i], row, out + i * files_.row_width);
     }
     for (size_t i = 0; i < missing.size(); ++i) cache_.keep(missing[i], &raw_[i * row_bytes_]);
     return {};
@@ -204,6 +225,18 @@ class RowTable::Impl {
   RowTableCounters counters() const { return {hits_.load(), reads_.load()}; }
 
  private:
+  void decode_row(uint64_t key, const std::byte* row, float* out) const {
+    if (files_.trellis_bits == 0) {
+      decode(files_.dtype, files_.scale, {row, row_bytes_}, out);
+      return;
+    }
+    kernels::exl3_decode_row(reinterpret_cast<const uint8_t*>(row), files_.trellis_bits, out);
+    const auto& heads = files_.head_offsets;
+    const auto head = std::upper_bound(heads.begin(), heads.end(), key) - heads.begin() - 1;
+    const float* bias = &files_.head_bias[static_cast<size_t>(head) * files_.row_width];
+    for (uint32_t i = 0; i < files_.row_width; ++i) out[i] += bias[i];
+  }
+
   /// Reads the rows into raw_, several at a time.
   Status read_rows(const std::vector<uint64_t>& keys) {
     if (keys.empty()) return {};
@@ -282,7 +315,8 @@ Status RowTable::read(std::span<const uint64_t> keys, float* out) { return impl_
 RowTableCounters RowTable::counters() const { return impl_->counters(); }
 
 Result<std::unique_ptr<RowTable>> RowTable::open(RowTableFiles files, uint64_t cache_bytes) {
-  const uint64_t row_bytes = files.row_width * element_bytes(files.dtype);
+  if (files.trellis_bits != 0) ATLAS_RETURN_IF_ERROR(check_trellis(files));
+  const uint64_t row_bytes = row_bytes_of(files);
   uint64_t rows = 0;
   for (const RowTableFiles::Shard& shard : files.shards) rows += shard.rows;
   if (row_bytes == 0 || files.shard_rows == 0 || rows != files.rows ||

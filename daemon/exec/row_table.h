@@ -33,7 +33,12 @@ struct RowTableFiles {
   uint64_t rows = 0;
   uint32_t row_width = 0;         // elements
   AtlasDType dtype = ATLAS_BF16;  // f32, f16, bf16 or f8_e4m3
-  float scale = 1;                // every element is multiplied by it
+  float scale = 1;                // every element of f8_e4m3 is multiplied by it
+  // Not 0: rows are EXL3 trellises of so many bits a weight (kernels/common/exl3.h), whatever
+  // `dtype` says; `head_bias` [heads, row_width] is added, of the head that the row belongs to.
+  uint32_t trellis_bits = 0;
+  std::vector<uint64_t> head_offsets;  // first row of each head, ascending from 0
+  std::vector<float> head_bias;
 };
 
 struct RowTableCounters {

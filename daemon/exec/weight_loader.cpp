@@ -161,9 +161,8 @@ class PartLoader {
       for (uint32_t i = 0; i < threads; ++i) {
         const uint64_t first = begin + i * slice_groups_;
         if (first >= groups_) break;
-        ATLAS_RETURN_IF_ERROR(
-            stream.copy_to_device(base + part_.offset + place(first), slices[i].data(),
-                                  slices[i].size()));
+        ATLAS_RETURN_IF_ERROR(stream.copy_to_device(base + part_.offset + place(first),
+                                                    slices[i].data(), slices[i].size()));
         ATLAS_RETURN_IF_ERROR(done(slices[i].size()));
       }
     }

@@ -35,7 +35,8 @@ struct PlatformSettings {
 struct PluginSettings {
   std::string directory;  // empty: ../lib/atlas/plugins beside the program
   std::string kernels;    // empty: ../lib/atlas/kernels beside the program
-  std::vector<PluginEntry> quant{{"gguf", ""}, {"nvfp4", ""}, {"fp8", ""}, {"bf16", ""}};
+  std::vector<PluginEntry> quant{
+      {"gguf", ""}, {"nvfp4", ""}, {"fp8", ""}, {"exl3", ""}, {"bf16", ""}};
   std::vector<PluginEntry> attention{{"gqa", ""}, {"qsa", ""}, {"gdn", ""}};
   bool operator==(const PluginSettings&) const = default;
 };

@@ -179,9 +179,9 @@ AtlasCode grouped_needs(const AtlasGroupedProblem*, AtlasLinearNeeds* needs, Atl
   return ATLAS_OK;
 }
 
-constexpr AtlasQuantApi kQuant = {sizeof(AtlasQuantApi), 0,           claim,       pack,
-                                  linear_needs,          plan_linear, plan_encode, plan_gather,
-                                  plan_grouped,          grouped_needs};
+constexpr AtlasQuantApi kQuant = {
+    sizeof(AtlasQuantApi), 0,           claim,       pack,         linear_needs,
+    plan_linear,           plan_encode, plan_gather, plan_grouped, grouped_needs};
 constexpr AtlasPlugin kPlugin = {sizeof(AtlasPlugin),
                                  ATLAS_ABI_MAJOR,
                                  ATLAS_ABI_MINOR,

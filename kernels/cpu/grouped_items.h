@@ -22,10 +22,16 @@ struct GroupedItem {
 class GroupedItems {
  public:
   GroupedItems(const GroupedParams& params, uint32_t begin, uint32_t end)
-      : offsets_(params.offsets),
-        experts_(params.experts),
-        groups_(params.n / kRowGroup + (params.n % kRowGroup != 0 ? 1 : 0)),
-        tasks_(params.tasks),
+      : GroupedItems(params.offsets, params.experts,
+                     params.n / kRowGroup + (params.n % kRowGroup != 0 ? 1 : 0), params.tasks,
+                     begin, end) {}
+  /// `groups`: of each expert's weight, however many outputs they have.
+  GroupedItems(const uint32_t* offsets, uint32_t experts, uint32_t groups, uint32_t tasks,
+               uint32_t begin, uint32_t end)
+      : offsets_(offsets),
+        experts_(experts),
+        groups_(groups),
+        tasks_(tasks),
         begin_(begin),
         end_(end) {
     uint64_t busy = 0;

@@ -10,8 +10,8 @@
  * strings that a plugin returns live as long as the plugin; strings that it is given live for the
  * call.
  *
- * Versions: 1.0 first version. 1.1 products of experts (grouped_needs, plan_grouped), weights with a
- * head, attention over a set of rows, with state a slot and anchors, indexers and Gated DeltaNet.
+ * Versions: 1.0 first version. 1.1 products of experts (grouped_needs, plan_grouped), weights with
+ * a head, attention over a set of rows, with state a slot and anchors, indexers and Gated DeltaNet.
  */
 #ifndef ATLAS_PLUGIN_H_
 #define ATLAS_PLUGIN_H_
@@ -204,9 +204,9 @@ typedef struct AtlasWeightClaim {
   uint64_t group_bytes; /* resident bytes of one group of rows */
   double bits_per_weight;
   char layout[48]; /* two generations share packed weights only if this text is equal; "": never */
-  /* 1.1 Resident bytes before the first group, for what belongs to the matrix as a whole; a multiple
-   * of `alignment`. `pack` from group 0 on writes them first. A weight with a head has products of
-   * its own: others are not put behind it to share one. 0: none. */
+  /* 1.1 Resident bytes before the first group, for what belongs to the matrix as a whole; a
+   * multiple of `alignment`. `pack` from group 0 on writes them first. A weight with a head has
+   * products of its own: others are not put behind it to share one. 0: none. */
   uint64_t head_bytes;
 } AtlasWeightClaim;
 

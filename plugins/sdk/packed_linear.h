@@ -55,7 +55,7 @@ template <class Traits>
 class PackedLinear {
  public:
   static constexpr AtlasQuantApi api() {
-    return {sizeof(AtlasQuantApi), 0,           claim,       pack,        linear_needs,
+    return {sizeof(AtlasQuantApi), 0,           claim,       pack,         linear_needs,
             plan_linear,           plan_encode, plan_gather, plan_grouped, grouped_needs};
   }
 

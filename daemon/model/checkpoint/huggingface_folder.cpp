@@ -80,7 +80,10 @@ Status check_index(const SafetensorsIndex& index, const std::string& path, Check
     const TensorInfo* tensor = state->table.find(name);
     if (tensor != nullptr && tensor->file == shard) continue;
     const std::string where =
-        tensor == nullptr ? "in no shard" : fmt::format("in '{}'", index.shards[tensor->file]);
+        tensor == nullptr
+            ? "in no shard"
+            : fmt::format("in '{}'",
+                          fs::path(state->files[tensor->file].path()).filename().string());
     return invalid_argument("{}: tensor '{}' should be in '{}', but it is {}", path,
                             printable(name), printable(index.shards[shard]), where);
   }
@@ -89,6 +92,17 @@ Status check_index(const SafetensorsIndex& index, const std::string& path, Check
                                        state->table.tensors().size() - index.tensors.size()));
   }
   return {};
+}
+
+/// Files that EXL3 checkpoints keep beside their shards, in no index, so that one can be replaced
+/// by itself: the n-gram table, and parts of the draft head.
+void add_side_files(const std::string& folder, std::vector<std::string>* paths) {
+  for (const char* name :
+       {"ngram_embedding.safetensors", "mtp_hyper_connection_mixer_patch.safetensors"}) {
+    const std::string path = join(folder, name);
+    const bool known = std::find(paths->begin(), paths->end(), path) != paths->end();
+    if (!known && exists(path)) paths->push_back(path);
+  }
 }
 
 Status read_sharded(const std::string& folder, const OpenProgress& progress,
@@ -103,6 +117,7 @@ Status read_sharded(const std::string& folder, const OpenProgress& progress,
       return not_found("{}: shard '{}' is not in the folder", path, printable(shard));
     }
   }
+  add_side_files(folder, &paths);
   ATLAS_RETURN_IF_ERROR(read_weights(paths, progress, state));
   return check_index(index, path, state);
 }
@@ -189,7 +204,9 @@ Status read_tensors(const std::string& folder, const std::string& single,
     if (exists(join(folder, kIndex))) {
       state->notes.push_back(fmt::format("{}: {} is read, {} is not", folder, kWeights, kIndex));
     }
-    return read_weights({weights}, progress, state);
+    std::vector<std::string> paths = {weights};
+    add_side_files(folder, &paths);
+    return read_weights(paths, progress, state);
   }
   if (exists(join(folder, kIndex))) return read_sharded(folder, progress, state);
   return no_weights(folder);

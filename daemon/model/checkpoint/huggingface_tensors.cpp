@@ -145,8 +145,12 @@ void settle_config(CheckpointState* state) {
   if (config.ngram) {
     const std::string module = ngram_module(config);
     uint32_t shards = 0;
-    while (table.find(fmt::format("{}.shard_{}.weight", module, shards)) != nullptr) ++shards;
-    if (shards != 0 || table.find(module + ".weight") != nullptr) config.ngram->shards = shards;
+    const auto has = [&](const char* part) {
+      return table.find(module + part + ".weight") != nullptr ||
+             table.find(module + part + ".trellis") != nullptr;
+    };
+    while (has(fmt::format(".shard_{}", shards).c_str())) ++shards;
+    if (shards != 0 || has("")) config.ngram->shards = shards;
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "daemon/model/checkpoint/dtype.h"
 #include "daemon/model/checkpoint/float_values.h"
+#include "kernels/common/exl3.h"
 
 namespace atlas::model {
 namespace {
@@ -58,6 +59,53 @@ Result<float> read_scale(const Checkpoint& checkpoint, const std::string& module
   return values[0];
 }
 
+/// What a trellis adds to each row of a head.
+Result<std::vector<float>> read_head_bias(const Checkpoint& checkpoint, const std::string& module,
+                                          const NgramConfig& ngram) {
+  const std::string name = module + ".head_bias";
+  const TensorInfo* tensor = checkpoint.find(name);
+  if (tensor == nullptr) {
+    return invalid_argument("the n-gram table '{}' is a trellis, but there is no '{}'", module,
+                            name);
+  }
+  const bool fits =
+      tensor->rank == 2 && tensor->dims[0] == ngram.heads() && tensor->dims[1] == ngram.row_width();
+  std::vector<std::byte> bytes(fits ? tensor->bytes : 0);
+  ATLAS_RETURN_IF_ERROR(checkpoint.read(*tensor, 0, bytes));
+  std::vector<float> values = float_values(tensor->dtype, bytes);
+  if (values.size() != uint64_t{ngram.heads()} * ngram.row_width()) {
+    return invalid_argument("tensor '{}' is {} [{}]; expected f16, bf16 or f32 [{}, {}]", name,
+                            dtype_name(tensor->dtype), fmt::join(tensor->shape(), ", "),
+                            ngram.heads(), ngram.row_width());
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) {
+      return invalid_argument("tensor '{}' is {} at {}; expected finite numbers", name, values[i],
+                              i);
+    }
+  }
+  return values;
+}
+
+/// A trellis has a word of scale and 10 words for each bit a weight; `bits` is 0 until a first one
+/// was seen.
+Status check_trellis(const TensorInfo& tensor, const std::string& name, uint32_t width,
+                     uint32_t* bits) {
+  const uint64_t words = tensor.rank == 2 ? tensor.dims[1] : 0;
+  const uint64_t found = words % 10 == 1 ? words / 10 : 0;
+  if (tensor.dtype != ATLAS_I16 || width != kernels::kExl3RowElements || found < 1 || found > 8 ||
+      (*bits != 0 && found != *bits)) {
+    return invalid_argument(
+        "tensor '{}' is {} [{}]; a trellis of rows of {} elements is i16 [rows, 1 + 10 * bits]{} "
+        "(and exists for rows of {} elements only)",
+        name, dtype_name(tensor.dtype), fmt::join(tensor.shape(), ", "), width,
+        *bits != 0 ? fmt::format(" with {} bits, as the first one", *bits) : "",
+        kernels::kExl3RowElements);
+  }
+  *bits = static_cast<uint32_t>(found);
+  return {};
+}
+
 /// Adds one tensor of the table. All but the last have the rows of the first.
 Status add_shard(const Checkpoint& checkpoint, const std::vector<std::string>& files,
                  const std::string& name, bool last, NgramTable* table) {
@@ -65,8 +113,10 @@ Status add_shard(const Checkpoint& checkpoint, const std::vector<std::string>& f
   if (tensor == nullptr) return invalid_argument("there is no tensor '{}'", name);
   const bool first = table->shards.empty();
   if (first) table->dtype = tensor->dtype;
-  if (tensor->dtype != ATLAS_BF16 && tensor->dtype != ATLAS_F16 && tensor->dtype != ATLAS_F32 &&
-      tensor->dtype != ATLAS_F8_E4M3) {
+  if (name.ends_with(".trellis")) {
+    ATLAS_RETURN_IF_ERROR(check_trellis(*tensor, name, table->row_width, &table->trellis_bits));
+  } else if (tensor->dtype != ATLAS_BF16 && tensor->dtype != ATLAS_F16 &&
+             tensor->dtype != ATLAS_F32 && tensor->dtype != ATLAS_F8_E4M3) {
     return unimplemented("tensor '{}' is {}; Atlas reads n-gram tables of bf16, f16, f32, f8_e4m3",
                          name, dtype_name(tensor->dtype));
   }
@@ -74,7 +124,8 @@ Status add_shard(const Checkpoint& checkpoint, const std::vector<std::string>& f
     return invalid_argument("tensor '{}' is {}; expected {}, as the first one", name,
                             dtype_name(tensor->dtype), dtype_name(table->dtype));
   }
-  if (tensor->rank != 2 || tensor->dims[1] != table->row_width || tensor->dims[0] == 0) {
+  if (tensor->rank != 2 || tensor->dims[0] == 0 ||
+      (table->trellis_bits == 0 && tensor->dims[1] != table->row_width)) {
     return invalid_argument("tensor '{}' is [{}]; expected rows of {} elements", name,
                             fmt::join(tensor->shape(), ", "), table->row_width);
   }
@@ -106,7 +157,14 @@ Status check_ngram_constants(const Checkpoint& checkpoint, const ModelConfig& co
       check_constant(checkpoint, module + ".layer_multipliers", ngram.multipliers));
   ATLAS_RETURN_IF_ERROR(
       check_constant(checkpoint, module + ".ngram_heads_vocab_sizes", ngram.head_sizes));
-  return check_constant(checkpoint, module + ".ngram_heads_offsets", ngram.head_offsets);
+  ATLAS_RETURN_IF_ERROR(
+      check_constant(checkpoint, module + ".ngram_heads_offsets", ngram.head_offsets));
+  // EXL3 keeps them beside the table.
+  const std::string table = ngram_module(config);
+  ATLAS_RETURN_IF_ERROR(
+      check_constant(checkpoint, table + ".layer_multipliers", ngram.multipliers));
+  ATLAS_RETURN_IF_ERROR(check_constant(checkpoint, table + ".head_vocab_sizes", ngram.head_sizes));
+  return check_constant(checkpoint, table + ".head_offsets", ngram.head_offsets);
 }
 
 Result<NgramTable> ngram_table(const Checkpoint& checkpoint, const ModelConfig& config) {
@@ -116,17 +174,26 @@ Result<NgramTable> ngram_table(const Checkpoint& checkpoint, const ModelConfig& 
   const std::vector<std::string> files = checkpoint.files();
   NgramTable table;
   table.row_width = ngram.row_width();
+  const bool trellis = checkpoint.find(module + ".trellis") != nullptr ||
+                       checkpoint.find(module + ".shard_0.trellis") != nullptr;
+  const char* part = trellis ? "trellis" : "weight";
   if (ngram.shards == 0) {
-    ATLAS_RETURN_IF_ERROR(add_shard(checkpoint, files, module + ".weight", true, &table));
+    ATLAS_RETURN_IF_ERROR(
+        add_shard(checkpoint, files, fmt::format("{}.{}", module, part), true, &table));
   }
   for (uint32_t i = 0; i < ngram.shards; ++i) {
-    ATLAS_RETURN_IF_ERROR(add_shard(checkpoint, files, fmt::format("{}.shard_{}.weight", module, i),
+    ATLAS_RETURN_IF_ERROR(add_shard(checkpoint, files,
+                                    fmt::format("{}.shard_{}.{}", module, i, part),
                                     i + 1 == ngram.shards, &table));
   }
   if (table.rows != ngram.rows) {
     return invalid_argument(
         "the n-gram table '{}' has {} rows in {} tensors; expected {} by the configuration", module,
         table.rows, table.shards.size(), ngram.rows);
+  }
+  if (trellis) {
+    table.head_offsets = ngram.head_offsets;
+    ATLAS_ASSIGN_OR_RETURN(table.head_bias, read_head_bias(checkpoint, module, ngram));
   }
   if (table.dtype == ATLAS_F8_E4M3) {
     ATLAS_ASSIGN_OR_RETURN(table.scale, read_scale(checkpoint, module));

@@ -56,9 +56,9 @@ inline AtlasCode grouped_needs(const AtlasGroupedProblem*, AtlasLinearNeeds*, At
   return not_implemented(error);
 }
 
-inline AtlasQuantApi quant_table = {sizeof(AtlasQuantApi), 0,           claim,       pack,
-                                    linear_needs,          plan_linear, plan_encode, plan_gather,
-                                    plan_grouped,          grouped_needs};
+inline AtlasQuantApi quant_table = {
+    sizeof(AtlasQuantApi), 0,           claim,       pack,         linear_needs,
+    plan_linear,           plan_encode, plan_gather, plan_grouped, grouped_needs};
 
 inline void shutdown() { ++shutdowns; }
 

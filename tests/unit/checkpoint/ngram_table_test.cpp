@@ -120,6 +120,45 @@ TEST_CASE("ngram table: an FP8 table has one scale, and is refused without it") 
   check_error(table_of(dir, tensors), Code::kInvalidArgument, {scale.c_str(), "above 0"});
 }
 
+TEST_CASE(
+    "ngram table: a trellis has rows of words, a bias for each head, and constants beside it") {
+  const TempDir dir;
+  json config = small_qwen4();
+  // Rows of a trellis have 160 elements: 4 heads of them.
+  config["ple_embed_dim"] = 4 * 160;
+  FileTensors tensors;
+  tensors[kTable + "trellis"] = {"I16", {408, 51}, std::string(408 * 102, 0)};
+  check_error(table_of(dir, tensors, config), Code::kInvalidArgument, {"trellis", "head_bias"});
+  std::vector<uint16_t> bias(4 * 160);
+  bias[160 + 7] = 0xc000;  // head 1: -2
+  tensors[kTable + "head_bias"] = {"F16", {4, 160}, bytes_of(bias)};
+  tensors[kTable + "head_offsets"] = {"I64", {4}, bytes_of<int64_t>({0, 97, 198, 301})};
+  const auto table = table_of(dir, tensors, config);
+  REQUIRE_MESSAGE(table, table.error().to_string());
+  CHECK(table->trellis_bits == 5);
+  CHECK(table->row_bytes == 102);
+  CHECK(table->row_width == 160);
+  CHECK(table->head_offsets == std::vector<uint64_t>{0, 97, 198, 301});
+  REQUIRE(table->head_bias.size() == 640);
+  CHECK(table->head_bias[167] == -2);
+  tensors[kTable + "head_offsets"] = {"I64", {4}, bytes_of<int64_t>({0, 97, 199, 301})};
+  check_error(table_of(dir, tensors, config), Code::kInvalidArgument, {"head_offsets", "199"});
+  tensors.erase(kTable + "head_offsets");
+  tensors[kTable + "head_bias"].shape = {160, 4};
+  check_error(table_of(dir, tensors, config), Code::kInvalidArgument, {"head_bias", "[4, 160]"});
+  bias[1] = 0x7e00;
+  tensors[kTable + "head_bias"] = {"F16", {4, 160}, bytes_of(bias)};
+  check_error(table_of(dir, tensors, config), Code::kInvalidArgument, {"head_bias", "at 1"});
+  tensors[kTable + "trellis"] = {"I16", {408, 52}, std::string(408 * 104, 0)};
+  check_error(table_of(dir, tensors, config), Code::kInvalidArgument, {"trellis", "10 * bits"});
+  // Shards of different bits.
+  tensors.erase(kTable + "trellis");
+  tensors[kTable + "shard_0.trellis"] = {"I16", {204, 51}, std::string(204 * 102, 0)};
+  tensors[kTable + "shard_1.trellis"] = {"I16", {204, 61}, std::string(204 * 122, 0)};
+  check_error(table_of(dir, tensors, config), Code::kInvalidArgument,
+              {"shard_1.trellis", "with 5 bits"});
+}
+
 TEST_CASE("ngram table: sizes that do not fit together are refused") {
   const TempDir dir;
   check_error(table_of(dir, constants()), Code::kInvalidArgument,

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "kernels/common/codecs.h"
+#include "kernels/common/exl3.h"
 #include "tests/support/tiny_llama.h"
 
 using namespace atlas;
@@ -153,6 +154,52 @@ TEST_CASE("float8 e4m3: every code") {
                                  : std::ldexp(8 + mantissa, static_cast<int>(exponent) - 10);
     CHECK(found == static_cast<float>(bits & 128 ? -magnitude : magnitude));
     CHECK(std::signbit(found) == ((bits & 128) != 0));
+  }
+}
+
+TEST_CASE("row table: rows of a trellis are decoded, with the bias of their head") {
+  testing::TempDir folder;
+  constexpr uint64_t kRows = 9;
+  constexpr uint32_t kElements = kernels::kExl3RowElements;
+  std::mt19937 random(3);
+  for (const uint32_t bits : {1u, 5u, 8u}) {
+    CAPTURE(bits);
+    const uint64_t row_bytes = kernels::exl3_row_bytes(bits);
+    std::vector<uint8_t> bytes(kRows * row_bytes);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+    for (uint64_t row = 0; row < kRows; ++row) bytes[row * row_bytes + 1] = 0x34;  // 0.25 and more
+    const std::string path = folder.file("table" + std::to_string(bits));
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+    RowTableFiles files;
+    files.shards = {{path, 0, kRows}};
+    files.shard_rows = files.rows = kRows;
+    files.row_width = kElements;
+    files.dtype = ATLAS_I16;
+    files.trellis_bits = bits;
+    files.head_offsets = {0, 4, 7};
+    for (uint32_t i = 0; i < 3 * kElements; ++i) files.head_bias.push_back(static_cast<float>(i));
+    auto opened = RowTable::open(files, 3 * row_bytes);
+    REQUIRE_MESSAGE(opened, opened.error().message());
+    const std::vector<uint64_t> keys = {8, 0, 3, 4, 6, 7, 0};
+    const uint32_t heads[] = {2, 0, 0, 1, 1, 2, 0};
+    std::vector<float> out(keys.size() * kElements);
+    for (int twice = 0; twice < 2; ++twice) {
+      REQUIRE((*opened)->read(keys, out.data()).ok());
+      for (size_t r = 0; r < keys.size(); ++r) {
+        float expected[kElements];
+        kernels::exl3_decode_row(&bytes[keys[r] * row_bytes], bits, expected);
+        for (uint32_t i = 0; i < kElements; ++i) {
+          REQUIRE(out[r * kElements + i] ==
+                  expected[i] + static_cast<float>(heads[r] * kElements + i));
+        }
+      }
+    }
+    files.head_bias.pop_back();
+    CHECK(RowTable::open(files, 0).error().code() == Code::kInvalidArgument);
+    files.trellis_bits = 9;
+    CHECK(RowTable::open(files, 0).error().code() == Code::kUnimplemented);
   }
 }
 

@@ -102,6 +102,17 @@ struct FakeQuant {
       sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, nullptr, nullptr};
 };
 
+/// Weights with a head of 64 bytes.
+struct HeadQuant : FakeQuant<ATLAS_BF16, false> {
+  static AtlasCode claim(const AtlasWeightQuery* query, AtlasWeightClaim* claim,
+                         AtlasError* error) {
+    claim->head_bytes = 64;
+    return FakeQuant::claim(query, claim, error);
+  }
+  static constexpr AtlasQuantApi kApi{
+      sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, nullptr, nullptr};
+};
+
 struct FakeAttention {
   static AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs,
                          AtlasError*) {
@@ -196,6 +207,17 @@ TEST_CASE("planner: weights of one input and format are packed side by side, a t
   CHECK(plan->weights[1].parts.size() == 3);
   CHECK(plan->weights[1].parts[2].offset == 48 * 32);
   CHECK(plan->ledger.bytes.at(LedgerLine::kWeights) == (96 + 64 + 32) * 32 + 256);
+}
+
+TEST_CASE("planner: weights with a head stand by themselves, the head before their groups") {
+  const auto plan = plan_with(shapes(ATLAS_BF16), program(), {{"headed", &HeadQuant::kApi}});
+  REQUIRE_MESSAGE(plan, plan.error().message());
+  REQUIRE(plan->weights.size() == 5);  // embed, q, k, v, o
+  for (const Weight& weight : plan->weights) {
+    REQUIRE(weight.parts.size() == 1);
+    CHECK(weight.parts[0].bytes == 64 + weight.n * 32);
+    CHECK(plan->buffers[weight.buffer].bytes == 64 + weight.n * 32);
+  }
 }
 
 TEST_CASE("planner: an input is encoded once as long as nothing writes to it") {

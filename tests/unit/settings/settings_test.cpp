@@ -27,7 +27,8 @@ TEST_CASE("settings: a minimal file gets every default") {
   CHECK(parsed->engine.max_sequences == 16);
   CHECK(parsed->server.socket.mode == 0660);
   CHECK(parsed->plugins.quant ==
-        std::vector<settings::PluginEntry>{{"gguf", ""}, {"nvfp4", ""}, {"fp8", ""}, {"bf16", ""}});
+        std::vector<settings::PluginEntry>{
+            {"gguf", ""}, {"nvfp4", ""}, {"fp8", ""}, {"exl3", ""}, {"bf16", ""}});
 }
 
 TEST_CASE("settings: values of every kind are read") {

@@ -1,0 +1,388 @@
+// Quantization plugin "exl3": trellis weights of ExLlamaV3 checkpoints, multiplied as contract
+// "exl3_f32" of kernels/common/exl3.h says. A product is three records: scales and transform of x,
+// sums, transform and scales of y.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string>
+
+#include "kernels/common/cpu_linear.h"
+#include "kernels/common/exl3.h"
+#include "plugins/quant_exl3/checkpoint.h"
+#include "plugins/sdk/descriptor.h"
+#include "plugins/sdk/guard.h"
+#include "plugins/sdk/record.h"
+
+namespace atlas::quant_exl3 {
+namespace {
+
+using kernels::exl3_head_bytes;
+using kernels::kExl3Block;
+using kernels::kExl3Strip;
+using sdk::Failure;
+using sdk::guarded;
+
+[[noreturn]] void refuse(std::string message) {
+  throw Failure(ATLAS_INVALID_ARGUMENT, std::move(message));
+}
+
+template <class Struct>
+void check_size(const Struct* given, const char* name) {
+  if (given == nullptr) refuse(std::string(name) + " is null");
+  if (given->struct_size < sizeof(Struct)) {
+    refuse(std::string(name) + " has " + std::to_string(given->struct_size) +
+           " bytes, this plugin needs " + std::to_string(sizeof(Struct)));
+  }
+}
+
+void check_platform(const char* platform) {
+  if (platform == nullptr || std::string_view(platform) != "cpu") {
+    throw Failure(ATLAS_UNIMPLEMENTED, std::string("platform '") +
+                                           (platform == nullptr ? "" : platform) +
+                                           "' is not served; this plugin serves 'cpu'");
+  }
+}
+
+void check_present(const AtlasBufferRef& buffer, const char* name) {
+  if (buffer.buffer == ATLAS_NO_BUFFER) refuse(std::string(name) + " is no buffer");
+}
+
+void check_stride(const char* name, uint64_t stride, uint64_t least) {
+  if (stride < least || stride > std::numeric_limits<uint64_t>::max() / 8) {
+    refuse(std::string(name) + " is " + std::to_string(stride) + ", a row has " +
+           std::to_string(least) + " elements");
+  }
+}
+
+/// Sizes, before they are put into 32 bits; the format.
+template <class Problem>
+Format check_problem(const Problem* problem, const char* type) {
+  check_size(problem, type);
+  check_platform(problem->platform);
+  const Format format = format_of(problem->format);
+  constexpr uint64_t kMost = std::numeric_limits<int32_t>::max();
+  const auto good = [&](uint64_t size) {
+    return size != 0 && size % kExl3Block == 0 && size <= kMost;
+  };
+  if (!good(problem->n) || !good(problem->k) || problem->max_rows == 0) {
+    refuse(format.name() + ": " + std::to_string(problem->n) + " x " + std::to_string(problem->k) +
+           " with " + std::to_string(problem->max_rows) +
+           " rows; both must be multiples of 128 below 2^31, and there must be rows");
+  }
+  return format;
+}
+
+/// The transformed rows of x, then the sums: what lies in the workspace.
+template <class Problem>
+uint64_t workspace_bytes(const Problem& problem) {
+  // Below 2^32 * 2^32 * 4.
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(sizeof(float) * problem.max_rows, problem.n + problem.k, &bytes)) {
+    refuse("a product of " + std::to_string(problem.max_rows) + " rows needs over 2^64 bytes");
+  }
+  return bytes;
+}
+
+AtlasBufferRef behind(AtlasBufferRef buffer, uint64_t bytes) {
+  buffer.offset += bytes;
+  return buffer;
+}
+
+uint32_t checked_tasks(uint64_t tasks) {
+  if (tasks > std::numeric_limits<uint32_t>::max()) refuse("a record has over 2^32 tasks");
+  return static_cast<uint32_t>(tasks);
+}
+
+/// What a product and a product of experts have in common; absent buffers are ATLAS_NO_BUFFER.
+struct Product {
+  Format format;
+  uint32_t max_rows = 0, n = 0, k = 0;
+  uint32_t experts = 0, busy = 1;  // busy: experts that have rows, at most
+  uint32_t epilogue = ATLAS_EPILOGUE_NONE;
+  uint64_t expert_bytes = 0, x_stride = 0, y_stride = 0;
+  AtlasBufferRef x{}, y{}, weight{}, row_count{}, offsets{}, source{}, workspace{};
+
+  AtlasBufferRef inputs() const { return workspace; }
+  AtlasBufferRef sums() const { return behind(workspace, sizeof(float) * uint64_t{max_rows} * k); }
+};
+
+sdk::Launch<kernels::Exl3TransformParams> transform(const char* kernel, const Product& product,
+                                                    uint32_t width) {
+  sdk::Launch<kernels::Exl3TransformParams> launch(kernel, kernels::kExl3TransformParamsDigest);
+  launch.point(&launch.params.weight, product.weight);
+  launch.point(&launch.params.row_count, product.row_count);
+  launch.point(&launch.params.offsets, product.offsets);
+  launch.params.expert_bytes = product.expert_bytes;
+  launch.params.width = width;
+  launch.params.experts = product.experts;
+  launch.grid(checked_tasks(uint64_t{product.max_rows} * kernels::exl3_transform_tasks(width)));
+  launch.bytes_read(uint64_t{product.busy} * 2 * width);
+  return launch;
+}
+
+AtlasCode plan_product(const Product& product, const AtlasRecordSink* sink, AtlasError* error) {
+  check_size(sink, "AtlasRecordSink");
+  check_present(product.x, "x");
+  check_present(product.y, "y");
+  check_present(product.weight, "the weight");
+  check_present(product.workspace, "the workspace");
+  check_stride("x_stride", product.x_stride, product.k);
+  check_stride("y_stride", product.y_stride, product.n);
+
+  auto input = transform("exl3_input", product, product.k);
+  input.point(&input.params.x, product.x);
+  input.point(&input.params.y, product.inputs());
+  input.point(&input.params.source, product.source);
+  input.params.x_stride = product.x_stride;
+  input.params.x_block = kExl3Block;
+  input.params.y_stride = kExl3Block;
+  input.params.y_block = uint64_t{product.max_rows} * kExl3Block;
+  if (const AtlasCode code = input.emit(sink, error); code != ATLAS_OK) return code;
+
+  const std::string kernel = std::string("exl3_product_") + codebook_name(product.format.codebook);
+  sdk::Launch<kernels::Exl3ProductParams> sums(kernel.c_str(), kernels::kExl3ProductParamsDigest);
+  const uint64_t head = exl3_head_bytes(product.n, product.k);
+  sums.point(&sums.params.x, product.inputs());
+  sums.point(&sums.params.strips, behind(product.weight, head));
+  sums.point(&sums.params.sums, product.sums());
+  sums.point(&sums.params.row_count, product.row_count);
+  sums.point(&sums.params.offsets, product.offsets);
+  sums.params.expert_bytes = product.expert_bytes;
+  sums.params.n = product.n;
+  sums.params.k = product.k;
+  sums.params.units = product.format.units;
+  sums.params.experts = product.experts;
+  sums.params.rows = product.max_rows;
+  const uint32_t strips = product.n / kExl3Strip;
+  sums.params.tasks =
+      product.experts == 0
+          ? strips
+          : static_cast<uint32_t>(std::min<uint64_t>(128, uint64_t{strips} * product.busy));
+  sums.grid(sums.params.tasks);
+  sums.bytes_read(product.busy *
+                  (kernels::exl3_bytes(product.format.units, product.n, product.k) - head));
+  if (const AtlasCode code = sums.emit(sink, error); code != ATLAS_OK) return code;
+
+  auto output = transform("exl3_output", product, product.n);
+  output.point(&output.params.x, product.sums());
+  output.point(&output.params.y, product.y);
+  output.params.x_stride = kExl3Block;
+  output.params.x_block = uint64_t{product.max_rows} * kExl3Block;
+  output.params.y_stride = product.y_stride;
+  output.params.y_block = kExl3Block;
+  output.params.scale_offset = 2 * uint64_t{product.k};
+  output.params.epilogue = product.epilogue;
+  return output.emit(sink, error);
+}
+
+AtlasCode claim(const AtlasWeightQuery* query, AtlasWeightClaim* out, AtlasError* error) {
+  return guarded(error, [&]() -> AtlasCode {
+    check_size(query, "AtlasWeightQuery");
+    if (out == nullptr) refuse("the claim is null");
+    *out = AtlasWeightClaim{};
+    out->struct_size = sizeof(*out);
+    if (!Tensors::present(*query)) return ATLAS_OK;
+    check_platform(query->platform);
+    const Tensors tensors(*query);
+    const Format format = tensors.format();
+    out->claimed = 1;
+    sdk::copy_text(out->format, format.name());
+    sdk::copy_text(out->contract, kernels::kExl3Contract);
+    sdk::copy_text(out->layout, "exl3 strips32 v1");
+    out->n = tensors.n();
+    out->k = tensors.k();
+    out->row_group = kExl3Block;
+    out->alignment = 64;
+    out->head_bytes = exl3_head_bytes(out->n, out->k);
+    out->group_bytes = kExl3Block / kExl3Strip * kernels::exl3_strip_bytes(format.units, out->k);
+    out->bits_per_weight = 8.0 *
+                           static_cast<double>(kernels::exl3_bytes(format.units, out->n, out->k)) /
+                           (static_cast<double>(out->n) * static_cast<double>(out->k));
+    return ATLAS_OK;
+  });
+}
+
+AtlasCode pack(const AtlasWeightQuery* query, const AtlasWeightClaim* claimed, uint64_t begin,
+               uint64_t end, void* out, AtlasError* error) {
+  return guarded(error, [&]() -> AtlasCode {
+    check_size(query, "AtlasWeightQuery");
+    check_size(claimed, "AtlasWeightClaim");
+    if (!Tensors::present(*query)) refuse("there is no trellis to pack");
+    const Tensors tensors(*query);
+    if (tensors.format().name() != claimed->format || claimed->n != tensors.n() ||
+        claimed->k != tensors.k() || begin > end || end > tensors.n() / kExl3Block) {
+      refuse("groups " + std::to_string(begin) + " to " + std::to_string(end) + " of " +
+             query->module + " do not fit its claim");
+    }
+    if (begin == end) return ATLAS_OK;
+    if (out == nullptr) refuse("there is no memory to pack into");
+    auto* to = static_cast<uint8_t*>(out);
+    if (begin == 0) {
+      tensors.write_head(to);
+      to += claimed->head_bytes;
+    }
+    for (uint64_t group = begin; group < end; ++group, to += claimed->group_bytes) {
+      tensors.write_group(group, to);
+    }
+    return ATLAS_OK;
+  });
+}
+
+void fill_needs(uint64_t workspace, uint32_t epilogues, AtlasLinearNeeds* needs) {
+  *needs = AtlasLinearNeeds{};
+  needs->struct_size = sizeof(*needs);
+  needs->fused_epilogues = epilogues;
+  needs->workspace_bytes = workspace;
+}
+
+AtlasCode linear_needs(const AtlasLinearProblem* problem, AtlasLinearNeeds* needs,
+                       AtlasError* error) {
+  return guarded(error, [&]() -> AtlasCode {
+    check_problem(problem, "AtlasLinearProblem");
+    if (needs == nullptr) refuse("the needs are null");
+    fill_needs(workspace_bytes(*problem), 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD,
+               needs);
+    return ATLAS_OK;
+  });
+}
+
+AtlasCode grouped_needs(const AtlasGroupedProblem* problem, AtlasLinearNeeds* needs,
+                        AtlasError* error) {
+  return guarded(error, [&]() -> AtlasCode {
+    check_problem(problem, "AtlasGroupedProblem");
+    if (needs == nullptr) refuse("the needs are null");
+    fill_needs(workspace_bytes(*problem), 1u << ATLAS_EPILOGUE_NONE, needs);
+    return ATLAS_OK;
+  });
+}
+
+template <class Problem>
+Product product_of(const Problem& problem, Format format) {
+  Product product;
+  product.format = format;
+  product.max_rows = problem.max_rows;
+  product.n = static_cast<uint32_t>(problem.n);
+  product.k = static_cast<uint32_t>(problem.k);
+  product.x_stride = problem.x_stride;
+  product.y_stride = problem.y_stride;
+  product.x = problem.x;
+  product.y = problem.y;
+  product.weight = problem.weight;
+  product.workspace = problem.workspace;
+  product.row_count.buffer = product.offsets.buffer = product.source.buffer = ATLAS_NO_BUFFER;
+  return product;
+}
+
+AtlasCode plan_linear(const AtlasLinearProblem* problem, const AtlasRecordSink* sink,
+                      AtlasError* error) {
+  return guarded(error, [&]() -> AtlasCode {
+    Product product = product_of(*problem, check_problem(problem, "AtlasLinearProblem"));
+    if (problem->epilogue > ATLAS_EPILOGUE_ADD) {
+      throw Failure(ATLAS_UNIMPLEMENTED,
+                    "epilogue " + std::to_string(problem->epilogue) + " is not fused by exl3");
+    }
+    product.epilogue = problem->epilogue;
+    product.row_count = problem->row_count;
+    check_present(product.row_count, "the row count");
+    return plan_product(product, sink, error);
+  });
+}
+
+AtlasCode plan_grouped(const AtlasGroupedProblem* problem, const AtlasRecordSink* sink,
+                       AtlasError* error) {
+  return guarded(error, [&]() -> AtlasCode {
+    Product product = product_of(*problem, check_problem(problem, "AtlasGroupedProblem"));
+    const uint64_t least = kernels::exl3_bytes(product.format.units, product.n, product.k);
+    uint64_t all = 0;
+    if (problem->experts == 0 || problem->experts > std::numeric_limits<int32_t>::max() ||
+        problem->expert_bytes < least ||
+        __builtin_mul_overflow(problem->expert_bytes, uint64_t{problem->experts}, &all)) {
+      refuse(std::to_string(problem->experts) + " experts of expert_bytes " +
+             std::to_string(problem->expert_bytes) + "; there must be 1 to 2^31 - 1, each of " +
+             std::to_string(least) + " bytes at least");
+    }
+    product.experts = problem->experts;
+    product.busy = std::min(problem->max_rows, problem->experts);
+    product.expert_bytes = problem->expert_bytes;
+    product.offsets = problem->offsets;
+    product.source = problem->source;
+    check_present(product.offsets, "offsets");
+    return plan_product(product, sink, error);
+  });
+}
+
+AtlasCode plan_encode(const AtlasEncodeProblem*, const AtlasRecordSink*, AtlasError* error) {
+  return sdk::fail(error, ATLAS_UNIMPLEMENTED, "exl3 takes float32 rows as they are");
+}
+
+AtlasCode plan_gather(const AtlasGatherProblem* problem, const AtlasRecordSink* sink,
+                      AtlasError* error) {
+  return guarded(error, [&]() -> AtlasCode {
+    const Format format = check_problem(problem, "AtlasGatherProblem");
+    check_size(sink, "AtlasRecordSink");
+    check_stride("y_stride", problem->y_stride, problem->k);
+    if (problem->id_stride < sizeof(uint32_t)) {
+      refuse("id_stride is " + std::to_string(problem->id_stride) + " bytes, an id has 4");
+    }
+    check_present(problem->ids, "ids");
+    check_present(problem->y, "y");
+    check_present(problem->weight, "the weight");
+    check_present(problem->row_count, "the row count");
+    const std::string kernel = std::string("exl3_gather_") + codebook_name(format.codebook);
+    sdk::Launch<kernels::Exl3GatherParams> launch(kernel.c_str(), kernels::kExl3GatherParamsDigest);
+    launch.point(&launch.params.weight, problem->weight);
+    launch.point(&launch.params.ids, problem->ids);
+    launch.point(&launch.params.y, problem->y);
+    launch.point(&launch.params.row_count, problem->row_count);
+    launch.params.y_stride = problem->y_stride;
+    launch.params.id_stride = problem->id_stride;
+    launch.params.n = static_cast<uint32_t>(problem->n);
+    launch.params.k = static_cast<uint32_t>(problem->k);
+    launch.params.units = format.units;
+    launch.grid(problem->max_rows);
+    // A row needs all outputs of its Hadamard block.
+    launch.bytes_read(problem->max_rows * (kExl3Block / kExl3Strip) *
+                      kernels::exl3_strip_bytes(format.units, problem->k));
+    return launch.emit(sink, error);
+  });
+}
+
+constexpr AtlasQuantApi kApi = {
+    sizeof(AtlasQuantApi), 0,           claim,       pack,         linear_needs,
+    plan_linear,           plan_encode, plan_gather, plan_grouped, grouped_needs};
+constexpr AtlasPlugin kPlugin = {sizeof(AtlasPlugin),
+                                 ATLAS_ABI_MAJOR,
+                                 ATLAS_ABI_MINOR,
+                                 ATLAS_KIND_QUANT,
+                                 &kApi,
+                                 nullptr,
+                                 nullptr,
+                                 nullptr};
+
+}  // namespace
+}  // namespace atlas::quant_exl3
+
+namespace {
+using namespace atlas::kernels;
+
+consteval AtlasDescriptorKernel kernel(std::string_view name, uint64_t digest) {
+  return atlas::sdk::required_kernel("cpu", name, digest);
+}
+}  // namespace
+
+ATLAS_DESCRIPTOR(
+    atlas::sdk::describe(atlas::sdk::Identity{ATLAS_KIND_QUANT, "exl3", "0.1.0", "Apache-2.0"},
+                         std::array<std::string_view, 1>{"cpu"},
+                         std::array{kernel("exl3_input", kExl3TransformParamsDigest),
+                                    kernel("exl3_output", kExl3TransformParamsDigest),
+                                    kernel("exl3_product_3inst", kExl3ProductParamsDigest),
+                                    kernel("exl3_product_mcg", kExl3ProductParamsDigest),
+                                    kernel("exl3_product_mul1", kExl3ProductParamsDigest),
+                                    kernel("exl3_gather_3inst", kExl3GatherParamsDigest),
+                                    kernel("exl3_gather_mcg", kExl3GatherParamsDigest),
+                                    kernel("exl3_gather_mul1", kExl3GatherParamsDigest)}));
+
+extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(
+    const AtlasHost* host, AtlasError* error) {
+  return atlas::sdk::enter(atlas::quant_exl3::kPlugin, host, error);
+}
