@@ -192,7 +192,7 @@ Status StepLowering::lower(const MoeOp& op) {
                 width,
                 x.count,
                 x.max_rows,
-                fmt::format("{} {}", what, name_)};
+                fmt::format("shared {} {}", what, name_)};
   };
   ATLAS_RETURN_IF_ERROR(route(op, x, experts));
 

@@ -19,8 +19,9 @@ struct Block {
   double error = std::numeric_limits<double>::infinity();  // sum of squares
 };
 
-/// The block with scale code `scale`, rounded to nearest with the scale as it will be read.
-Block round_block(const float* values, uint8_t scale, float tensor_scale) {
+/// The block with scale code `scale`, rounded to nearest with the scale as it will be read. It is
+/// left unfinished once its error is not below `bound`.
+Block round_block(const float* values, uint8_t scale, float tensor_scale, double bound) {
   Block block;
   block.scale = scale;
   block.error = 0;
@@ -29,6 +30,7 @@ Block round_block(const float* values, uint8_t scale, float tensor_scale) {
     block.codes[i] = e2m1_from_float(values[i] / step);
     const double apart = double{values[i]} - double{e2m1_value(block.codes[i])} * step;
     block.error += apart * apart;
+    if (block.error >= bound) break;
   }
   return block;
 }
@@ -44,9 +46,9 @@ Block encode_block(const float* values, Nvfp4Scales scales, float tensor_scale) 
   float largest = 0;
   for (uint64_t i = 0; i < kBlock; ++i) largest = std::max(largest, std::fabs(values[i]));
   const uint8_t six = scale_code(largest, 6, tensor_scale);
-  Block best = round_block(values, six, tensor_scale);
+  Block best = round_block(values, six, tensor_scale, std::numeric_limits<double>::infinity());
   const auto consider = [&](uint8_t code) {
-    const Block block = round_block(values, code, tensor_scale);
+    const Block block = round_block(values, code, tensor_scale, best.error);
     if (block.error < best.error) best = block;
   };
   if (scales == Nvfp4Scales::kFourOverSix) consider(scale_code(largest, 4, tensor_scale));

@@ -203,6 +203,51 @@ TEST_CASE("a folder with something else in it, or another job's work, is refused
   CHECK(twice.error().message().find("quantized already") != std::string::npos);
 }
 
+TEST_CASE("a model with experts in NVFP4 predicts nearly what its source does") {
+  const TempDir folder;
+  JobOptions options = options_for(std::string(ATLAS_SOURCE_DIR) + "/tests/data/flash-mini",
+                                   folder.file("out"), Format::kNvfp4);
+  options.nvfp4_scales = Nvfp4Scales::kMax;
+  options.evaluation_text = options.model + "/eval/valid.txt";
+  options.evaluation_tokens = 512;
+  const Report report = must_run(options);
+  for (const std::string& note : report.notes) CHECK_MESSAGE(note.empty(), note);
+  REQUIRE(report.evaluated);
+  CHECK(report.evaluation.kl_mean < 0.06);
+  CHECK(report.evaluation.top1_agreement > 0.85);
+  CHECK(report.evaluation.perplexity < 1.1 * report.evaluation.source_perplexity);
+}
+
+TEST_CASE("exl3: calibrated with a text, a model predicts nearly what its source does") {
+  const TempDir folder;
+  fs::create_directory(folder.file("hf"));
+  TinyLlama model = wide_llama();
+  model.vocab = 384;  // no padding
+  testing::write_tiny_llama_folder(model, folder.file("hf"));
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += fmt::format("the {} rings in the {} cat ", i, i * i % 97);
+  std::ofstream(folder.file("text.txt")) << text;
+  JobOptions options = options_for(folder.file("hf"), folder.file("out"), Format::kExl3);
+  options.bits.bits = 5;
+  options.calibration.text_file = options.evaluation_text = folder.file("text.txt");
+  options.calibration.tokens = 1024;
+  options.calibration.window = 512;
+  options.evaluation_tokens = 256;
+  options.evaluation_window = 64;
+  const Report report = must_run(options);
+  for (const std::string& note : report.notes) CHECK_MESSAGE(note.empty(), note);
+  const Entry& query = entry_of(report, "model.layers.0.self_attn.q_proj");
+  CHECK(query.hessian == "full");
+  CHECK(query.tokens == 1024);
+  CHECK(query.proxy_error > 0);
+  CHECK(query.proxy_error < query.relative_error * query.relative_error);
+  CHECK(entry_of(report, "lm_head").hessian == "full");
+  CHECK(entry_of(report, "lm_head").trellis_bits == 6);
+  REQUIRE(report.evaluated);
+  CHECK(report.evaluation.kl_mean < 0.01);
+  CHECK(report.evaluation.top1_agreement > 0.8);
+}
+
 TEST_CASE("bits: a fraction goes to attention and to the ends of the model first") {
   std::vector<Item> items;
   const auto add = [&](uint32_t layer, const std::string& name, uint64_t weights) {
