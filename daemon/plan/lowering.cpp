@@ -122,8 +122,7 @@ Status StepLowering::fetch_record() {
   launch.point(&launch.params.control, control());
   launch.params.max_rows = bucket_.rows;
   launch.params.max_logit_rows = bucket_.logit_rows;
-  launch.block(kRowBlock);
-  return submit(launch);
+  return submit(launch, 1);
 }
 
 Status StepLowering::commit_record() {
@@ -131,8 +130,7 @@ Status StepLowering::commit_record() {
   sdk::Launch<kernels::ControlCommitParams> launch("control_commit",
                                                    kernels::kControlCommitParamsDigest);
   launch.point(&launch.params.control, control());
-  launch.block(kRowBlock);
-  return submit(launch);
+  return submit(launch, 1);
 }
 
 // ---- Rows
@@ -277,10 +275,8 @@ Status StepLowering::lower(const RopeOp& op) {
   launch.params.rotary_dim = op.rotary_dim;
   launch.params.interleaved = op.interleaved ? 1 : 0;
   launch.params.magnitude = op.magnitude;
-  launch.grid(max_rows(op.x.domain));
-  launch.block(kRowBlock);
   written(op.x);
-  return submit(launch);
+  return submit(launch, max_rows(op.x.domain));
 }
 
 Status StepLowering::lower(const SelectRowsOp& op) {
@@ -343,23 +339,18 @@ Status StepLowering::lower(const SampleOp& op) {
   sample.point(&sample.params.control, control());
   sample.point(&sample.params.logits, at(op.logits));
   sample.point(&sample.params.scratch, sample_scratch());
-  sample.grid(builder_.plan.limits.max_sequences);
-  sample.block(kRowBlock);
-  ATLAS_RETURN_IF_ERROR(submit(sample));
+  ATLAS_RETURN_IF_ERROR(submit(sample, builder_.plan.limits.max_sequences));
   name_ = "score";
   sdk::Launch<kernels::ScoreParams> score("score", kernels::kScoreParamsDigest);
   score.point(&score.params.control, control());
   score.point(&score.params.logits, at(op.logits));
-  score.grid(bucket_.logit_rows);
-  score.block(kRowBlock);
-  return submit(score);
+  return submit(score, bucket_.logit_rows);
 }
 
 Status StepLowering::lower(const DraftBeginOp&) {
   sdk::Launch<kernels::DraftBeginParams> launch("draft_begin", kernels::kDraftBeginParamsDigest);
   launch.point(&launch.params.control, control());
-  launch.block(kRowBlock);
-  return submit(launch);
+  return submit(launch, 1);
 }
 
 Status StepLowering::lower(const DraftSampleOp& op) {
@@ -368,9 +359,7 @@ Status StepLowering::lower(const DraftSampleOp& op) {
   launch.point(&launch.params.logits, at(op.logits));
   launch.point(&launch.params.scratch, sample_scratch());
   launch.params.number = op.number;
-  launch.grid(builder_.plan.limits.max_sequences);
-  launch.block(kRowBlock);
-  return submit(launch);
+  return submit(launch, builder_.plan.limits.max_sequences);
 }
 
 Status lower_step(PlanBuilder& builder, const Bucket& bucket) {

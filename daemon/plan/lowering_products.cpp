@@ -272,8 +272,7 @@ Status StepLowering::route(const MoeOp& op, const Rows& x, const ExpertRows& exp
   group.point(&group.params.row_count, x.count);
   group.params.experts = op.experts;
   group.params.top = op.top;
-  group.block(kRowBlock);
-  return submit(group);
+  return submit(group, 1);
 }
 
 Status StepLowering::grouped(const Rows& x, const std::vector<PlacedWeight>& placed,

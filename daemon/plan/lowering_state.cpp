@@ -162,8 +162,7 @@ Status StepLowering::lower(const NgramRowsOp& op) {
   keys.params.ngram = op.ngram;
   keys.params.heads = op.heads;
   keys.params.eos_id = op.eos_id;
-  keys.block(kRowBlock);
-  ATLAS_RETURN_IF_ERROR(submit(keys));
+  ATLAS_RETURN_IF_ERROR(submit(keys, 1));
 
   sdk::Launch<kernels::FeedTakeParams> take("feed_take", kernels::kFeedTakeParamsDigest);
   take.point(&take.params.control, control());
@@ -174,9 +173,7 @@ Status StepLowering::lower(const NgramRowsOp& op) {
   take.params.y_stride = op.y.stride;
   take.params.timeout_ns = builder_.input().shape.feed_timeout_ns;
   take.params.width = static_cast<uint32_t>(op.y.width);
-  take.grid(bucket_.rows);
-  take.block(kRowBlock);
-  ATLAS_RETURN_IF_ERROR(submit(take));
+  ATLAS_RETURN_IF_ERROR(submit(take, bucket_.rows));
   written(op.y);
   return {};
 }
@@ -224,10 +221,9 @@ Status StepLowering::lower(const NgramConvOp& op) {
   launch.params.channels = static_cast<uint32_t>(op.x.width);
   launch.params.taps = op.taps;
   launch.params.dilation = op.dilation;
-  launch.grid((launch.params.channels + kernels::kConvChannels - 1) / kernels::kConvChannels);
-  launch.block(kRowBlock);
   written(op.x);
-  return submit(launch);
+  return submit(launch,
+                (launch.params.channels + kernels::kConvChannels - 1) / kernels::kConvChannels);
 }
 
 }  // namespace atlas::plan

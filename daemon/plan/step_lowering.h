@@ -9,20 +9,21 @@
 
 #include "daemon/device/abi_call.h"
 #include "daemon/plan/lowering.h"
-#include "kernels/common/core.h"
+#include "kernels/common/gpu_shapes.h"
+#include "kernels/common/platforms.h"
 #include "plugins/sdk/record.h"
 
 namespace atlas::plan {
 
 inline constexpr AtlasBufferRef kNowhere{ATLAS_NO_BUFFER, 0, 0};
 
-/// Threads of a block for the core's row kernels; a CPU ignores it.
-inline constexpr uint32_t kRowBlock = 256;
-
 class StepLowering {
  public:
   StepLowering(PlanBuilder& builder, const Bucket& bucket)
-      : builder_(builder), bucket_(bucket), sink_{sizeof(AtlasRecordSink), 0, this, &emit} {
+      : builder_(builder),
+        bucket_(bucket),
+        gpu_(kernels::is_gpu(builder.plan.platform)),
+        sink_{sizeof(AtlasRecordSink), 0, this, &emit} {
     step_.bucket = bucket;
   }
   Status run();
@@ -51,9 +52,21 @@ class StepLowering {
   AtlasBufferRef workspace(const std::string& name, uint64_t bytes);
   Result<AtlasBufferRef> vector(const VectorName& name);
 
-  // Records of the core.
+  // Records of the core. `rows` is what the kernel's grid is counted in; a CPU runs as many tasks
+  // unless told otherwise.
   template <typename Params>
-  Status submit(const sdk::Launch<Params>& launch) {
+  Status submit(sdk::Launch<Params>& launch, uint32_t rows) {
+    return submit(launch, rows, rows);
+  }
+  template <typename Params>
+  Status submit(sdk::Launch<Params>& launch, uint32_t rows, uint32_t tasks) {
+    launch.grid(tasks);
+    if (gpu_) {
+      const kernels::LaunchShape shape = kernels::gpu_shape(launch.params, rows);
+      launch.grid(shape.x, shape.y, shape.z);
+      launch.block(shape.threads);
+      launch.shared_bytes(shape.shared_bytes);
+    }
     owner_ = "core";
     return abi::call(name_, &StepLowering::emit_launch<Params>, &launch, &sink_);
   }
@@ -62,13 +75,10 @@ class StepLowering {
                                AtlasError* error) {
     return launch->emit(sink, error);
   }
-  /// One task a row.
   template <typename Params>
   Status submit_rows(sdk::Launch<Params>& launch, const Rows& rows) {
     launch.point(&launch.params.row_count, rows.count);
-    launch.grid(rows.max_rows);
-    launch.block(kRowBlock);
-    return submit(launch);
+    return submit(launch, rows.max_rows);
   }
   Status fetch_record();
   Status commit_record();
@@ -122,6 +132,7 @@ class StepLowering {
 
   PlanBuilder& builder_;
   Bucket bucket_;
+  bool gpu_;  // records have blocks and shared memory
   AtlasRecordSink sink_;
   StepPlan step_;
   std::string name_, owner_;

@@ -6,51 +6,40 @@
 #include <string>
 #include <vector>
 
-#include "kernels/common/core.h"
-#include "kernels/common/gpu_grids.h"
 #include "tests/support/cpu_pack.h"
 #include "tests/support/cpu_targets.h"
+#include "tests/support/gpu_machine.h"
 #include "tests/support/numbers.h"
-#include "tests/support/simt/emulated_pack.h"
 
 namespace atlas::test {
 namespace {
 
 using namespace atlas::kernels;
-using simt::Launch;
-using simt::Machine;
-
 constexpr uint32_t kRows = 3;
 // Bits of SCALAR, without fused multiply-add, differ where sums are made.
 bool has_fma() { return cpu_targets().front().name != "SCALAR"; }
-
-/// What a launch needs beside its parameters: a record has the same.
-struct Grid {
-  uint32_t x, y, shared_bytes;
-};
 
 /// Runs a kernel on every platform, in several orders, and compares with the CPU pack's y. `fill`
 /// makes the parameters for places of x, weight, y and the row count.
 template <typename Params>
 void same_as_cpu(
-    const std::string& name, const std::vector<float>& x, const std::vector<float>& weight,
-    const std::vector<float>& y, Grid grid,
+    const std::string& name, uint64_t digest, const std::vector<float>& x,
+    const std::vector<float>& weight, const std::vector<float>& y,
     const std::function<Params(const float*, const float*, float*, const uint32_t*)>& fill) {
   std::vector<float> expected = y;
   const uint32_t rows = kRows;
   CpuPack().run(name, fill(x.data(), weight.data(), expected.data(), &rows), kRows + 1);
   for (const char* platform : kGpuPlatforms) {
-    const EmulatedPack pack(platform);
     for (const uint64_t seed : {0, 1}) {
       CAPTURE(platform);
       CAPTURE(seed);
-      Machine machine;
+      GpuMachine machine(platform);
       float* to = machine.in_out("y", y);
       const Params params = fill(machine.input("x", x), machine.input("weight", weight), to,
                                  machine.input("row_count", std::vector<uint32_t>{kRows}));
       // One row more than there are: its blocks do nothing.
-      const auto report = machine.run(pack.kernel(name), params,
-                                      {{grid.x + 1, grid.y, 1}, 0, grid.shared_bytes, false, seed});
+      const auto report =
+          machine.run(name, params, digest, {.shape = gpu_shape(params, kRows + 1), .seed = seed});
       INFO(report.text());
       REQUIRE(report.ok());
       CHECK(same_bits(machine.contents(to), expected));
@@ -85,9 +74,9 @@ TEST_SUITE("conformance") {
                        weight_group = shared ? 0 : shape.n + 3;
         const uint64_t x_stride = shape.groups * x_group + 3, y_stride = shape.groups * y_group + 5;
         same_as_cpu<RmsNormParams>(
-            "rms_norm", normal_values(kRows * x_stride, shape.n, 3.0f),
+            "rms_norm", kRmsNormParamsDigest, normal_values(kRows * x_stride, shape.n, 3.0f),
             normal_values(size_t{shape.groups} * (shape.n + 3), shape.n + 1),
-            std::vector<float>(kRows * y_stride, 9.0f), {kRows, shape.groups, kNormSharedBytes},
+            std::vector<float>(kRows * y_stride, 9.0f),
             [&](const float* x, const float* weight, float* y, const uint32_t* rows) {
               return RmsNormParams{
                   x,       weight,  y,       rows,         x_stride, y_stride, shape.groups,
@@ -100,8 +89,8 @@ TEST_SUITE("conformance") {
   TEST_CASE("gpu: add has the CPU's bits") {
     for (const Shape& shape : kShapes) {
       const uint64_t x_stride = shape.n + 3, y_stride = shape.n + 2;
-      same_as_cpu<AddParams>("add", normal_values(kRows * x_stride, 1), {1.0f},
-                             normal_values(kRows * y_stride, 2), {kRows, row_parts(shape.n), 0},
+      same_as_cpu<AddParams>("add", kAddParamsDigest, normal_values(kRows * x_stride, 1), {1.0f},
+                             normal_values(kRows * y_stride, 2),
                              [&](const float* x, const float*, float* y, const uint32_t* rows) {
                                return AddParams{x, y, rows, x_stride, y_stride, shape.n, 0};
                              });
@@ -112,9 +101,9 @@ TEST_SUITE("conformance") {
     if (!has_fma()) return;
     for (const Shape& shape : kShapes) {
       const uint64_t x_stride = 2 * shape.n + 1, y_stride = shape.n + 2;
-      same_as_cpu<SiluMulParams>("silu_mul", normal_values(kRows * x_stride, 3, 20.0f), {1.0f},
+      same_as_cpu<SiluMulParams>("silu_mul", kSiluMulParamsDigest,
+                                 normal_values(kRows * x_stride, 3, 20.0f), {1.0f},
                                  std::vector<float>(kRows * y_stride, 9.0f),
-                                 {kRows, row_parts(shape.n), 0},
                                  [&](const float* x, const float*, float* y, const uint32_t* rows) {
                                    return SiluMulParams{x, y, rows, x_stride, y_stride, shape.n, 0};
                                  });
@@ -128,8 +117,8 @@ TEST_SUITE("conformance") {
         const uint64_t x_stride = shape.groups * (shape.n + 2) + 3,
                        y_stride = shape.groups * y_group + 5;
         same_as_cpu<CopyGroupsParams>(
-            "copy_groups", normal_values(kRows * x_stride, 4), {1.0f},
-            std::vector<float>(kRows * y_stride, 9.0f), {kRows, shape.groups, 0},
+            "copy_groups", kCopyGroupsParamsDigest, normal_values(kRows * x_stride, 4), {1.0f},
+            std::vector<float>(kRows * y_stride, 9.0f),
             [&](const float* x, const float*, float* y, const uint32_t* rows) {
               return CopyGroupsParams{x,       y,       rows,   x_stride, y_stride, shape.groups,
                                       shape.n, x_group, y_group};
