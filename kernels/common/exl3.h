@@ -2,20 +2,22 @@
 // parameters of its kernels, and the contract of its products. Formulas: the format's own
 // definition in exllamav3 (codebooks, tile order, bit order, Hadamard blocks).
 //
-// A matrix of k inputs and n outputs, both multiples of 128, is
+// A matrix of k inputs and n outputs is
 //   W = diag(suh) H What H diag(svh),  H = blocks of 128 Hadamard / sqrt(128),
-// so that a product is y = svh * H((H(x * suh)) What). What stands in tiles of 16 inputs by 16
-// outputs; a tile's 256 weights are windows of 16 bits, the states, into a ring of 256 K bits, and
-// a state's codebook value is a float16.
+// so that a product is y = svh * H((H(x * suh)) What). Sizes that are no multiples of 128 are
+// padded up to one: x goes on with zeros, and the outputs behind the n-th are left out, whatever
+// the checkpoint has there. What stands in tiles of 16 inputs by 16 outputs; a tile's 256 weights
+// are windows of 16 bits, the states, into a ring of 256 K bits, and a state's codebook value is a
+// float16.
 //
-// Resident layout: head = suh f16[k], svh f16[n], then zeros up to a multiple of 64 bytes; then
-// groups of 128 outputs, each 4 strips of 32 outputs. A strip has the tiles of two neighbouring
-// tile columns in ascending k. A tile's ring is 8 segments of 32 K bits, segment c holding all
-// weights of columns c and c + 8: lane c of a vector of sixteen 32-bit words for the left tile,
-// lane 8 + c for the right one, a word of each segment after the other. With an odd number of half
-// bits, two tiles of ascending k share one vector: the first tile's last 16 bits lie in the high
-// halves of vector (units - 1) / 2, the second's in the low ones. The bits are the checkpoint's, in
-// another order.
+// Resident layout, of padded sizes: head = suh f16[k], svh f16[n], then zeros up to a multiple of
+// 64 bytes; then groups of 128 outputs, each 4 strips of 32 outputs. A strip has the tiles of two
+// neighbouring tile columns in ascending k. A tile's ring is 8 segments of 32 K bits, segment c
+// holding all weights of columns c and c + 8: lane c of a vector of sixteen 32-bit words for the
+// left tile, lane 8 + c for the right one, a word of each segment after the other. With an odd
+// number of half bits, two tiles of ascending k share one vector: the first tile's last 16 bits lie
+// in the high halves of vector (units - 1) / 2, the second's in the low ones. The bits are the
+// checkpoint's, in another order.
 //
 // Contract "exl3_f32" (float32 all through, weights exactly as the codebooks decode them):
 //   1. x * suh rounded; butterflies of strides 1, 2, 4, ... 64 (a + b, a - b); times kExl3Norm.
@@ -107,11 +109,21 @@ ATLAS_HOST_DEVICE inline float exl3_value(Exl3Codebook codebook, uint32_t state)
 
 // ---- Layout ----
 
-constexpr uint64_t exl3_head_bytes(uint64_t n, uint64_t k) { return (2 * (n + k) + 63) / 64 * 64; }
-constexpr uint64_t exl3_strip_bytes(uint32_t units, uint64_t k) { return 2 * units * k; }
+// These take sizes with or without their padding.
+
+/// The size that a checkpoint and the resident layout have for a matrix's `size`.
+constexpr uint64_t exl3_padded(uint64_t size) {
+  return (size + kExl3Block - 1) / kExl3Block * kExl3Block;
+}
+constexpr uint64_t exl3_head_bytes(uint64_t n, uint64_t k) {
+  return (2 * (exl3_padded(n) + exl3_padded(k)) + 63) / 64 * 64;
+}
+constexpr uint64_t exl3_strip_bytes(uint32_t units, uint64_t k) {
+  return 2 * units * exl3_padded(k);
+}
 /// Bytes of a whole weight.
 constexpr uint64_t exl3_bytes(uint32_t units, uint64_t n, uint64_t k) {
-  return exl3_head_bytes(n, k) + n / kExl3Strip * exl3_strip_bytes(units, k);
+  return exl3_head_bytes(n, k) + exl3_padded(n) / kExl3Strip * exl3_strip_bytes(units, k);
 }
 
 /// Where the resident layout keeps unit `unit` (16 bits) of lane `lane` of the strip's tile row
@@ -156,7 +168,8 @@ ATLAS_HOST_DEVICE inline void exl3_decode_row(const uint8_t* row, uint32_t bits,
 
 /// exl3_input: y[i] = step 1 of the contract of row source(i) of x, a task for each row and
 /// kExl3TransformBlocks blocks; exl3_output: step 3, of sums in the order of exl3_output(), row i
-/// into row i. Rows are those of *row_count, or of experts if there are offsets.
+/// into row i. Rows are those of *row_count, or of experts if there are offsets. Of rows that end
+/// inside of a block the rest counts as zeros (input), or is not written (output).
 ATLAS_PARAMS(Exl3TransformParams,
   const float* x;
   const void* weight;  // of expert 0: its head
@@ -170,7 +183,7 @@ ATLAS_PARAMS(Exl3TransformParams,
   uint64_t y_block;
   uint64_t expert_bytes;
   uint64_t scale_offset;  // bytes from the weight's start to its scales
-  uint32_t width;         // k or n
+  uint32_t width;         // k or n, without padding
   uint32_t experts;
   uint32_t epilogue;  // ATLAS_EPILOGUE_*
   uint32_t reserved;
@@ -178,7 +191,7 @@ ATLAS_PARAMS(Exl3TransformParams,
 
 /// exl3_product_<codebook>: step 2. Rows as above; a task for each strip, or `tasks` of experts. Rows
 /// of x and of sums are cut into blocks of 128, equal blocks of all rows behind each other: however
-/// wide rows are, those that are multiplied together lie close together.
+/// wide rows are, those that are multiplied together lie close together. Sizes are padded ones.
 ATLAS_PARAMS(Exl3ProductParams,
   const float* x;      // [k / 128, rows, 128]
   const void* strips;  // of expert 0
@@ -195,6 +208,7 @@ ATLAS_PARAMS(Exl3ProductParams,
 );
 
 /// exl3_gather_<codebook>: y[r,:] = W[id(r),:], output id(r) of the product as a row. One task a row.
+/// Sizes are without padding.
 ATLAS_PARAMS(Exl3GatherParams,
   const void* weight;
   const void* ids;

@@ -176,13 +176,13 @@ void exl3_gather_row(const Exl3GatherParams& params, uint32_t id, float* y) {
   const uint64_t strip_bytes = exl3_strip_bytes(params.units, params.k);
   const uint8_t* strips = weight + exl3_head_bytes(params.n, params.k) +
                           uint64_t{id / kExl3Block} * (kExl3Block / kExl3Strip) * strip_bytes;
-  const float output = load_f16(weight + 2 * (uint64_t{params.k} + id));
+  const float output = load_f16(weight + 2 * (exl3_padded(params.k) + id));
   for (uint32_t k = 0; k < params.k; k += kExl3Block) {
     alignas(64) float block[kExl3Block];
     sum_outputs(reader, strips, strip_bytes, k / kExl3Tile, id % kExl3Block, block);
     for (float& value : block) value *= kExl3Norm;
     hadamard_block(block);
-    for (uint32_t i = 0; i < kExl3Block; ++i) {
+    for (uint32_t i = 0; i < std::min(kExl3Block, params.k - k); ++i) {
       y[k + i] = block[i] * kExl3Norm * load_f16(weight + 2 * (uint64_t{k} + i)) * output;
     }
   }

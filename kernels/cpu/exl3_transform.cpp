@@ -58,7 +58,8 @@ const uint8_t* weight_of(const Exl3TransformParams& params, uint32_t row) {
   return weight + expert * params.expert_bytes;
 }
 
-/// Calls block(row, the block's scales, its number) for the blocks of the tasks.
+/// Calls block(row, the block's scales, its number, how many of its 128 elements the row has) for
+/// the blocks of the tasks.
 template <class Block>
 void for_blocks(const Exl3TransformParams& params, uint32_t begin, uint32_t end,
                 const Block& block) {
@@ -72,24 +73,33 @@ void for_blocks(const Exl3TransformParams& params, uint32_t begin, uint32_t end,
     const uint32_t first = task % tasks * kExl3TransformBlocks * kExl3Block;
     const uint32_t last = std::min(params.width, first + kExl3TransformBlocks * kExl3Block);
     for (uint32_t i = first; i < last; i += kExl3Block) {
-      block(row, scales + 2 * uint64_t{i}, i / kExl3Block);
+      block(row, scales + 2 * uint64_t{i}, i / kExl3Block, std::min(kExl3Block, last - i));
     }
   }
 }
 
 void transform_inputs(const Exl3TransformParams& params, uint32_t begin, uint32_t end) {
-  for_blocks(params, begin, end, [&](uint32_t row, const uint8_t* suh, uint64_t i) {
+  for_blocks(params, begin, end, [&](uint32_t row, const uint8_t* suh, uint64_t i, uint32_t size) {
     const uint32_t from = params.source == nullptr ? row : params.source[row];
-    transform_input(params.x + from * params.x_stride + i * params.x_block, suh,
-                    params.y + row * params.y_stride + i * params.y_block);
+    const float* x = params.x + from * params.x_stride + i * params.x_block;
+    float* y = params.y + row * params.y_stride + i * params.y_block;
+    if (size == kExl3Block) return transform_input(x, suh, y);
+    alignas(64) float whole[kExl3Block] = {};
+    std::copy_n(x, size, whole);
+    transform_input(whole, suh, y);
   });
 }
 
 void transform_outputs(const Exl3TransformParams& params, uint32_t begin, uint32_t end) {
   const bool add = params.epilogue == ATLAS_EPILOGUE_ADD;
-  for_blocks(params, begin, end, [&](uint32_t row, const uint8_t* svh, uint64_t i) {
-    transform_output(params.x + row * params.x_stride + i * params.x_block, svh, add,
-                     params.y + row * params.y_stride + i * params.y_block);
+  for_blocks(params, begin, end, [&](uint32_t row, const uint8_t* svh, uint64_t i, uint32_t size) {
+    const float* sums = params.x + row * params.x_stride + i * params.x_block;
+    float* y = params.y + row * params.y_stride + i * params.y_block;
+    if (size == kExl3Block) return transform_output(sums, svh, add, y);
+    alignas(64) float whole[kExl3Block] = {};
+    if (add) std::copy_n(y, size, whole);
+    transform_output(sums, svh, add, whole);
+    std::copy_n(whole, size, y);
   });
 }
 

@@ -11,6 +11,7 @@
 namespace atlas::quant_exl3 {
 namespace {
 
+using kernels::exl3_padded;
 using kernels::Exl3Codebook;
 using kernels::kExl3Block;
 using kernels::kExl3Tile;
@@ -149,13 +150,7 @@ Tensors::Tensors(const AtlasWeightQuery& query) {
       trellis_->dims[1] > kMost) {
     refuse(name + " is " + shape_of(*trellis_) + "; inputs and outputs must be 16 to 2^31 - 1");
   }
-  k_ = trellis_->dims[0] * kExl3Tile;
-  n_ = trellis_->dims[1] * kExl3Tile;
-  const std::string shape = std::to_string(n_) + " x " + std::to_string(k_);
-  if (n_ % kExl3Block != 0 || k_ % kExl3Block != 0) {
-    refuse(name + " is " + shape_of(*trellis_) + ", a matrix of " + shape +
-           "; both must be multiples of " + std::to_string(kExl3Block));
-  }
+  check_sizes(query);
   const AtlasTensor* mcg = find(query, "mcg");
   const AtlasTensor* mul1 = find(query, "mul1");
   if (mcg != nullptr && mul1 != nullptr) {
@@ -179,13 +174,25 @@ Tensors::Tensors(const AtlasWeightQuery& query) {
     refuse(name + " of " + shape_of(*trellis_) + " has " + std::to_string(trellis_->bytes) +
            " bytes, not " + std::to_string(2 * trellis_->dims[0] * trellis_->dims[1] * words));
   }
-  if ((query.n != 0 && query.n != n_) || (query.k != 0 && query.k != k_)) {
-    refuse(name + " is a matrix of " + shape + ", the model's configuration makes it " +
-           std::to_string(query.n) + " x " + std::to_string(query.k) +
-           " (a padded trellis is not read)");
+  inputs_ = find_scales(query, "suh", "su", exl3_padded(k_), "inputs");
+  outputs_ = find_scales(query, "svh", "sv", exl3_padded(n_), "outputs");
+}
+
+void Tensors::check_sizes(const AtlasWeightQuery& query) {
+  const uint64_t k = trellis_->dims[0] * kExl3Tile, n = trellis_->dims[1] * kExl3Tile;
+  const std::string matrix = std::string(trellis_->name) + " is " + shape_of(*trellis_) +
+                             ", a matrix of " + std::to_string(n) + " x " + std::to_string(k);
+  if (n % kExl3Block != 0 || k % kExl3Block != 0) {
+    refuse(matrix + "; both must be multiples of " + std::to_string(kExl3Block));
   }
-  inputs_ = find_scales(query, "suh", "su", k_, "inputs");
-  outputs_ = find_scales(query, "svh", "sv", n_, "outputs");
+  n_ = query.n == 0 ? n : query.n;
+  k_ = query.k == 0 ? k : query.k;
+  // Compared before they are padded, which may overflow for a size that is not true.
+  if (n_ > n || k_ > k || exl3_padded(n_) != n || exl3_padded(k_) != k) {
+    refuse(matrix + "; the model's configuration makes it " + std::to_string(n_) + " x " +
+           std::to_string(k_) + ", and a trellis has that padded up to multiples of " +
+           std::to_string(kExl3Block));
+  }
 }
 
 void Tensors::check_markers() const {
@@ -207,15 +214,15 @@ void Tensors::write_head(uint8_t* out) const {
   }
   check_markers();
   std::memset(out, 0, kernels::exl3_head_bytes(n_, k_));
-  write_scales(*inputs_, k_, out);
-  write_scales(*outputs_, n_, out + 2 * k_);
+  write_scales(*inputs_, exl3_padded(k_), out);
+  write_scales(*outputs_, exl3_padded(n_), out + 2 * exl3_padded(k_));
 }
 
 void Tensors::write_group(uint64_t group, uint8_t* out) const {
   if (trellis_->data == nullptr) refuse(std::string(trellis_->name) + " is there without its data");
   const uint32_t units = format_.units;
   const uint64_t tile_bytes = 16 * uint64_t{units};
-  const uint64_t columns = n_ / kExl3Tile, rows = k_ / kExl3Tile;
+  const uint64_t columns = trellis_->dims[1], rows = trellis_->dims[0];
   constexpr uint64_t kStrips = kExl3Block / kernels::kExl3Strip;
   const uint64_t strip_bytes = kernels::exl3_strip_bytes(units, k_);
   for (uint64_t strip = 0; strip < kStrips; ++strip) {

@@ -33,6 +33,7 @@ class Tensors {
   explicit Tensors(const AtlasWeightQuery& query);
 
   Format format() const { return format_; }
+  /// The matrix's sizes: the query's, or the trellis's where the query names none.
   uint64_t n() const { return n_; }
   uint64_t k() const { return k_; }
 
@@ -43,6 +44,7 @@ class Tensors {
   void write_group(uint64_t group, uint8_t* out) const;
 
  private:
+  void check_sizes(const AtlasWeightQuery& query);
   void check_markers() const;
 
   const AtlasTensor* trellis_ = nullptr;

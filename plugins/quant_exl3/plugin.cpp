@@ -17,6 +17,7 @@ namespace atlas::quant_exl3 {
 namespace {
 
 using kernels::exl3_head_bytes;
+using kernels::exl3_padded;
 using kernels::kExl3Block;
 using kernels::kExl3Strip;
 using sdk::Failure;
@@ -61,13 +62,11 @@ Format check_problem(const Problem* problem, const char* type) {
   check_platform(problem->platform);
   const Format format = format_of(problem->format);
   constexpr uint64_t kMost = std::numeric_limits<int32_t>::max();
-  const auto good = [&](uint64_t size) {
-    return size != 0 && size % kExl3Block == 0 && size <= kMost;
-  };
+  const auto good = [&](uint64_t size) { return size != 0 && size <= kMost - kExl3Block; };
   if (!good(problem->n) || !good(problem->k) || problem->max_rows == 0) {
     refuse(format.name() + ": " + std::to_string(problem->n) + " x " + std::to_string(problem->k) +
            " with " + std::to_string(problem->max_rows) +
-           " rows; both must be multiples of 128 below 2^31, and there must be rows");
+           " rows; both must be below 2^31 - 128, and there must be rows of something");
   }
   return format;
 }
@@ -77,7 +76,8 @@ template <class Problem>
 uint64_t workspace_bytes(const Problem& problem) {
   // Below 2^32 * 2^32 * 4.
   uint64_t bytes = 0;
-  if (__builtin_mul_overflow(sizeof(float) * problem.max_rows, problem.n + problem.k, &bytes)) {
+  if (__builtin_mul_overflow(sizeof(float) * problem.max_rows,
+                             exl3_padded(problem.n) + exl3_padded(problem.k), &bytes)) {
     refuse("a product of " + std::to_string(problem.max_rows) + " rows needs over 2^64 bytes");
   }
   return bytes;
@@ -103,7 +103,9 @@ struct Product {
   AtlasBufferRef x{}, y{}, weight{}, row_count{}, offsets{}, source{}, workspace{};
 
   AtlasBufferRef inputs() const { return workspace; }
-  AtlasBufferRef sums() const { return behind(workspace, sizeof(float) * uint64_t{max_rows} * k); }
+  AtlasBufferRef sums() const {
+    return behind(workspace, sizeof(float) * uint64_t{max_rows} * exl3_padded(k));
+  }
 };
 
 sdk::Launch<kernels::Exl3TransformParams> transform(const char* kernel, const Product& product,
@@ -116,7 +118,7 @@ sdk::Launch<kernels::Exl3TransformParams> transform(const char* kernel, const Pr
   launch.params.width = width;
   launch.params.experts = product.experts;
   launch.grid(checked_tasks(uint64_t{product.max_rows} * kernels::exl3_transform_tasks(width)));
-  launch.bytes_read(uint64_t{product.busy} * 2 * width);
+  launch.bytes_read(uint64_t{product.busy} * 2 * exl3_padded(width));
   return launch;
 }
 
@@ -148,12 +150,12 @@ AtlasCode plan_product(const Product& product, const AtlasRecordSink* sink, Atla
   sums.point(&sums.params.row_count, product.row_count);
   sums.point(&sums.params.offsets, product.offsets);
   sums.params.expert_bytes = product.expert_bytes;
-  sums.params.n = product.n;
-  sums.params.k = product.k;
+  sums.params.n = static_cast<uint32_t>(exl3_padded(product.n));
+  sums.params.k = static_cast<uint32_t>(exl3_padded(product.k));
   sums.params.units = product.format.units;
   sums.params.experts = product.experts;
   sums.params.rows = product.max_rows;
-  const uint32_t strips = product.n / kExl3Strip;
+  const uint32_t strips = sums.params.n / kExl3Strip;
   sums.params.tasks =
       product.experts == 0
           ? strips
@@ -170,7 +172,7 @@ AtlasCode plan_product(const Product& product, const AtlasRecordSink* sink, Atla
   output.params.x_block = uint64_t{product.max_rows} * kExl3Block;
   output.params.y_stride = product.y_stride;
   output.params.y_block = kExl3Block;
-  output.params.scale_offset = 2 * uint64_t{product.k};
+  output.params.scale_offset = 2 * exl3_padded(product.k);
   output.params.epilogue = product.epilogue;
   return output.emit(sink, error);
 }
@@ -210,7 +212,7 @@ AtlasCode pack(const AtlasWeightQuery* query, const AtlasWeightClaim* claimed, u
     if (!Tensors::present(*query)) refuse("there is no trellis to pack");
     const Tensors tensors(*query);
     if (tensors.format().name() != claimed->format || claimed->n != tensors.n() ||
-        claimed->k != tensors.k() || begin > end || end > tensors.n() / kExl3Block) {
+        claimed->k != tensors.k() || begin > end || end > exl3_padded(tensors.n()) / kExl3Block) {
       refuse("groups " + std::to_string(begin) + " to " + std::to_string(end) + " of " +
              query->module + " do not fit its claim");
     }

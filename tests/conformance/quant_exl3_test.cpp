@@ -27,9 +27,14 @@ namespace {
 class Exl3Suite {
  public:
   Exl3Suite(const QuantPlugin& plugin, const SlowMatrix& matrix)
-      : plugin_(plugin), n_(matrix.n), k_(matrix.k), module_(matrix) {
+      : Exl3Suite(plugin, matrix, matrix.n, matrix.k) {}
+  /// The model's matrix is [n, k], `matrix` has that padded.
+  Exl3Suite(const QuantPlugin& plugin, const SlowMatrix& matrix, uint32_t n, uint32_t k)
+      : plugin_(plugin), n_(n), k_(k), module_(matrix) {
     AtlasError error{sizeof(AtlasError), {}};
-    const AtlasWeightQuery query = module_.query();
+    AtlasWeightQuery query = module_.query();
+    query.n = n;
+    query.k = k;
     claim_.struct_size = sizeof(claim_);
     const AtlasCode code = plugin_.api.claim(&query, &claim_, &error);
     REQUIRE_MESSAGE(code == ATLAS_OK, error.message);
@@ -37,7 +42,7 @@ class Exl3Suite {
     REQUIRE(claim_.n == n_);
     REQUIRE(claim_.k == k_);
     REQUIRE(claim_.row_group == 128);
-    const uint64_t groups = n_ / 128;
+    const uint64_t groups = matrix.n / 128;
     packed_ = std::make_unique<Aligned>(claim_.head_bytes + groups * claim_.group_bytes);
     std::fill_n(packed_->data(), packed_->size(), std::byte{0xc3});
     // Backwards and one group at a time, and in one piece: the parts must not matter.
@@ -171,15 +176,15 @@ std::vector<float> random_rows(uint32_t rows, uint32_t k, uint32_t seed) {
   return x;
 }
 
-/// |error| against the length of x times that of W's row.
+/// |error| against the length of x [m, k] times that of W's row; y [m, n].
 void check_against_float64(const SlowMatrix& matrix, const std::vector<float>& x,
-                           const std::vector<float>& y) {
+                           const std::vector<float>& y, uint32_t n, uint32_t k) {
   const std::vector<double> w = matrix.outer();
   for (size_t i = 0; i < y.size(); ++i) {
-    const float* row = x.data() + i / matrix.n * matrix.k;
-    const double* weight = w.data() + i % matrix.n * matrix.k;
+    const float* row = x.data() + i / n * k;
+    const double* weight = w.data() + i % n * matrix.k;
     double exact = 0, x_size = 0, w_size = 0;
-    for (uint32_t j = 0; j < matrix.k; ++j) {
+    for (uint32_t j = 0; j < k; ++j) {
       exact += row[j] * weight[j];
       x_size += double{row[j]} * row[j];
       w_size += weight[j] * weight[j];
@@ -192,14 +197,16 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-/// The product of experts has the bits of plain products, rows in any place.
+/// The product of experts has the bits of plain products, rows in any place. `cut`: so much of the
+/// sizes is padding.
 void check_experts(const QuantPlugin& plugin, const std::string& codebook, double bits,
-                   uint32_t count) {
-  constexpr uint32_t kN = 384, kK = 256, kMostRows = 150;
+                   uint32_t count, uint32_t cut = 0) {
+  constexpr uint32_t kMostRows = 150;
+  const uint32_t kN = 384 - cut, kK = 256 - cut;
   std::vector<std::unique_ptr<Exl3Suite>> suites;
   for (uint32_t e = 0; e < count; ++e) {
     suites.push_back(
-        std::make_unique<Exl3Suite>(plugin, SlowMatrix(codebook, bits, kN, kK, 100 + e)));
+        std::make_unique<Exl3Suite>(plugin, SlowMatrix(codebook, bits, 384, 256, 100 + e), kN, kK));
   }
   const uint64_t expert_bytes = suites.front()->bytes() + 128;
   Aligned weights(expert_bytes * count);
@@ -315,7 +322,7 @@ TEST_SUITE("conformance/quant_exl3") {
       constexpr uint32_t kRows = 139;
       const std::vector<float> x = random_rows(kRows, matrix.k, 3);
       const std::vector<float> y = suite.product(x, kRows);
-      check_against_float64(matrix, x, y);
+      check_against_float64(matrix, x, y, matrix.n, matrix.k);
       for (const uint32_t rows : {1u, 2u, 3u, 9u, 15u, 128u}) {
         const std::vector<float> some = suite.product(x, rows, Split{2, 3});
         REQUIRE(same_bits(some, {y.begin(), y.begin() + rows * ptrdiff_t{matrix.n}}));
@@ -362,6 +369,44 @@ TEST_SUITE("conformance/quant_exl3") {
     check_experts(plugin, "mcg", 4, 7);
     check_experts(plugin, "3inst", 2, 7);
     check_experts(plugin, "mul1", 1, 200);
+    check_experts(plugin, "mul1", 4, 7, 57);
+  }
+
+  TEST_CASE("exl3: sizes that are no multiples of 128 are those of a padded trellis") {
+    const QuantPlugin plugin("quant_exl3.so");
+    struct Size {
+      uint32_t n, k;
+    };
+    // An indexer's 320 outputs, SmolLM2's 576 and 192, one of each beyond a block and before its
+    // end, and a single number.
+    for (const Size size : {Size{320, 256}, {576, 192}, {129, 127}, {255, 257}, {1, 1}}) {
+      CAPTURE(size.n);
+      CAPTURE(size.k);
+      // Older converters leave noise in the padding: its scales are no zeros here.
+      const SlowMatrix matrix("mul1", 3, (size.n + 127) / 128 * 128, (size.k + 127) / 128 * 128, 7);
+      Exl3Suite suite(plugin, matrix, size.n, size.k);
+      CHECK(suite.claim().bits_per_weight ==
+            doctest::Approx(8.0 * static_cast<double>(suite.bytes()) / size.n / size.k));
+      constexpr uint32_t kRows = 21;
+      const std::vector<float> x = random_rows(kRows, size.k, 3);
+      const std::vector<float> y = suite.product(x, kRows);
+      check_against_float64(matrix, x, y, size.n, size.k);
+      CHECK(same_bits(suite.product(x, 1, Split{2, 3}), {y.begin(), y.begin() + size.n}));
+      const std::vector<float> added = suite.product(x, kRows, {}, ATLAS_EPILOGUE_ADD, 2.5f);
+      for (size_t i = 0; i < added.size(); ++i) REQUIRE(added[i] == 2.5f + y[i]);
+      const std::vector<float> rows = suite.gather({size.n - 1, 0, size.n});
+      const std::vector<double> w = matrix.outer();
+      for (uint32_t i = 0; i < size.k; ++i) {
+        REQUIRE(std::fabs(rows[i] - w[size_t{size.n - 1} * matrix.k + i]) < 3e-6);
+        REQUIRE(std::fabs(rows[size.k + i] - w[i]) < 3e-6);
+        REQUIRE(std::isnan(rows[2 * size.k + i]));
+      }
+      for (const CpuTarget& target : cpu_targets()) {
+        CAPTURE(target.name);
+        const ForcedTarget forced(target);
+        CHECK(same_bits(suite.product(x, kRows), y));
+      }
+    }
   }
 
   TEST_CASE("exl3: scales as sign bits, the old form, are the same as scales of 1 and -1") {

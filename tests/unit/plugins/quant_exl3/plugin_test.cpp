@@ -136,7 +136,7 @@ TEST_CASE("claim: a number of bits that no codebook or not this one has is an er
                 {module + ".trellis", "2.5", "3inst"});
 }
 
-TEST_CASE("claim: sizes that are no multiple of 128, or not the model's, are errors") {
+TEST_CASE("claim: sizes of a trellis that are no multiple of 128, or not the model's, are errors") {
   const std::string module = "model.layers.0.mlp.up_proj";
   check_refused(claim_after([](Exl3Module& m) { m.at("trellis").dims[0] = 9; }),
                 {module + ".trellis", "256 x 144", "multiples of 128"});
@@ -146,9 +146,17 @@ TEST_CASE("claim: sizes that are no multiple of 128, or not the model's, are err
                 {module + ".trellis"});
   check_refused(claim_after([](Exl3Module& m) { m.at("trellis").dims[1] = uint64_t{1} << 60; }),
                 {module + ".trellis", "2^31"});
-  check_refused(claim_after([](Exl3Module&) {}, 320, 128),
-                {module + ".trellis", "256 x 128", "320 x 128"});
-  CHECK(claim_after([](Exl3Module&) {}, 256, 128).code == ATLAS_OK);
+  // A matrix of up to 127 less is padded to the trellis's size; any other is another's.
+  for (const auto& [n, k] :
+       {std::pair<uint64_t, uint64_t>{257, 128}, {320, 128}, {128, 128}, {256, 129}, {256, 256}}) {
+    check_refused(
+        claim_after([](Exl3Module&) {}, n, k),
+        {module + ".trellis", "256 x 128", std::to_string(n) + " x " + std::to_string(k)});
+  }
+  check_refused(claim_after([](Exl3Module&) {}, UINT64_MAX, 128), {module + ".trellis"});
+  for (const auto& [n, k] : {std::pair<uint64_t, uint64_t>{256, 128}, {129, 1}, {192, 127}}) {
+    CHECK(claim_after([](Exl3Module&) {}, n, k).code == ATLAS_OK);
+  }
 }
 
 TEST_CASE("pack: what only the data shows: foreign multipliers and scales that are no numbers") {
@@ -191,7 +199,10 @@ TEST_CASE("plan: other platforms, formats and sizes are refused in words") {
         ATLAS_UNIMPLEMENTED);
   CHECK(needs_after([](AtlasLinearProblem& p) { p.format = "exl3_k2.5_mcg"; }).code ==
         ATLAS_UNIMPLEMENTED);
-  check_refused(needs_after([](AtlasLinearProblem& p) { p.n = 320; }), {"320 x 128"});
+  CHECK(needs_after([](AtlasLinearProblem& p) { p.n = 320; }).code == ATLAS_OK);
+  check_refused(needs_after([](AtlasLinearProblem& p) { p.n = 0; }), {"0 x 128"});
+  check_refused(needs_after([](AtlasLinearProblem& p) { p.k = uint64_t{1} << 31; }),
+                {"256 x 2147483648"});
   check_refused(needs_after([](AtlasLinearProblem& p) { p.max_rows = 0; }), {"0 rows"});
 }
 

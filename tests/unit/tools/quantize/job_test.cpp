@@ -248,6 +248,51 @@ TEST_CASE("exl3: calibrated with a text, a model predicts nearly what its source
   CHECK(report.evaluation.top1_agreement > 0.8);
 }
 
+TEST_CASE("exl3: sizes that are no multiples of 128 are padded, and the daemon reads them") {
+  const TempDir folder;
+  fs::create_directory(folder.file("hf"));
+  TinyLlama model;
+  model.hidden = 192;
+  model.head_dim = 48;  // 192 rows of q, 96 of k and v
+  model.intermediate = 320;
+  testing::write_tiny_llama_folder(model, folder.file("hf"));
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += fmt::format("the {} rings in the {} cat ", i, i * i % 97);
+  std::ofstream(folder.file("text.txt")) << text;
+  JobOptions options = options_for(folder.file("hf"), folder.file("out"), Format::kExl3);
+  options.bits.bits = 5;
+  options.calibration.text_file = options.evaluation_text = folder.file("text.txt");
+  options.calibration.tokens = 1024;
+  options.calibration.window = 512;
+  options.evaluation_tokens = 256;
+  options.evaluation_window = 64;
+  const Report report = must_run(options);
+  for (const std::string& note : report.notes) CHECK_MESSAGE(note.empty(), note);
+
+  const auto made = model::Checkpoint::open(folder.file("out"));
+  REQUIRE_MESSAGE(made, made.error().message());
+  const auto dims = [&](const std::string& name) {
+    const model::TensorInfo* tensor = made->find(name);
+    REQUIRE_MESSAGE(tensor != nullptr, name);
+    return std::vector<uint64_t>(tensor->shape().begin(), tensor->shape().end());
+  };
+  using Dims = std::vector<uint64_t>;
+  CHECK(dims("model.layers.0.mlp.up_proj.trellis") == Dims{256 / 16, 384 / 16, 16 * 5});
+  CHECK(dims("model.layers.0.mlp.up_proj.suh") == Dims{256});
+  CHECK(dims("model.layers.0.mlp.up_proj.svh") == Dims{384});
+  CHECK(dims("lm_head.trellis") == Dims{256 / 16, 384 / 16, 16 * 6});
+  // Less than a block stays as it is.
+  CHECK(dims("model.layers.0.self_attn.k_proj.weight") == Dims{96, 192});
+  CHECK(entry_of(report, "model.layers.0.self_attn.k_proj.weight").note == "smaller than 128");
+  // Bits are counted over the weights that the model has.
+  const Entry& up = entry_of(report, "model.layers.0.mlp.up_proj");
+  CHECK(up.bits_per_weight ==
+        doctest::Approx((5.0 * 256 * 384 + 16 * (256 + 384) + 32) / (192 * 320)));
+  REQUIRE(report.evaluated);
+  CHECK(report.evaluation.kl_mean < 0.01);
+  CHECK(report.evaluation.top1_agreement > 0.8);
+}
+
 TEST_CASE("bits: a fraction goes to attention and to the ends of the model first") {
   std::vector<Item> items;
   const auto add = [&](uint32_t layer, const std::string& name, uint64_t weights) {
