@@ -153,6 +153,9 @@ class PartLoader {
     slice_groups_ = std::max<uint64_t>(1, kSliceBytes / part.claim.group_bytes);
   }
 
+  /// Packs the whole part, which is a slice or less, into `out`.
+  Status pack_whole(std::vector<std::byte>& out) const { return pack(0, groups_, out); }
+
   Status run(AtlasAddress base, Stream& stream, uint32_t threads,
              const std::function<Status(uint64_t bytes)>& done) {
     std::vector<std::vector<std::byte>> slices(threads);
@@ -175,6 +178,13 @@ class PartLoader {
     return group == 0 ? 0 : part_.claim.head_bytes + group * part_.claim.group_bytes;
   }
 
+  Status pack(uint64_t first, uint64_t last, std::vector<std::byte>& out) const {
+    out.resize(place(last) - place(first));
+    return abi::call(fmt::format("plugin '{}', packing '{}'", weight_.plugin, part_.module),
+                     api_->pack, &query_, &part_.claim, first, last,
+                     static_cast<void*>(out.data()));
+  }
+
   Status pack_side_by_side(uint64_t begin, std::vector<std::vector<std::byte>>& slices) {
     std::mutex mutex;
     Status failed;
@@ -182,10 +192,7 @@ class PartLoader {
       const uint64_t first = begin + i * slice_groups_;
       const uint64_t last = std::min(groups_, first + slice_groups_);
       if (first >= last) return;
-      slices[i].resize(place(last) - place(first));
-      Status status = abi::call(
-          fmt::format("plugin '{}', packing '{}'", weight_.plugin, part_.module), api_->pack,
-          &query_, &part_.claim, first, last, static_cast<void*>(slices[i].data()));
+      const Status status = pack(first, last, slices[i]);
       const std::scoped_lock lock(mutex);
       if (!status.ok()) failed = status;
     };
@@ -203,6 +210,94 @@ class PartLoader {
   const AtlasQuantApi* api_ = nullptr;
   AtlasWeightQuery query_{};
   uint64_t groups_ = 0, slice_groups_ = 0;
+};
+
+/// All weights of a plan. A large part is read and packed by all threads together; small ones, as
+/// experts are, side by side, a thread each.
+class Loader {
+ public:
+  Loader(const plan::PlanInput& input, const BufferTable& buffers, Stream& stream, uint32_t threads,
+         std::function<Status(uint64_t bytes)> done)
+      : input_(input),
+        buffers_(buffers),
+        stream_(stream),
+        threads_(threads),
+        done_(std::move(done)) {}
+
+  Status run(const plan::Plan& plan) {
+    std::vector<Part> small;
+    for (const plan::Weight& weight : plan.weights) {
+      for (const plan::WeightPart& part : weight.parts) {
+        if (part.bytes <= kSliceBytes) {
+          small.push_back({&weight, &part});
+          continue;
+        }
+        ATLAS_RETURN_IF_ERROR(load_large({&weight, &part}));
+      }
+    }
+    return load_small(small);
+  }
+
+ private:
+  struct Part {
+    const plan::Weight* weight;
+    const plan::WeightPart* part;
+  };
+
+  AtlasAddress base(const Part& one) const { return buffers_.at(one.weight->buffer).address(); }
+
+  Status load_large(const Part& one) {
+    std::vector<AtlasTensor> tensors = input_.weights->module_tensors(one.part->module, false);
+    ATLAS_RETURN_IF_ERROR(module_.read(*input_.weights, tensors, threads_));
+    PartLoader loader(input_, *one.weight, *one.part, tensors);
+    ATLAS_RETURN_IF_ERROR(loader.run(base(one), stream_, threads_, done_));
+    for (const AtlasTensor& tensor : tensors) input_.weights->drop_cache(tensor);
+    return {};
+  }
+
+  Status load_small(const std::vector<Part>& parts) {
+    std::atomic<size_t> next{0};
+    std::mutex mutex;  // one thread at a time has the stream
+    Status failed;
+    const auto load_some = [&] {
+      ModuleBuffer module;
+      std::vector<std::byte> packed;
+      for (size_t i = next++; i < parts.size(); i = next++) {
+        Status status = pack_small(parts[i], module, packed);
+        const std::scoped_lock lock(mutex);
+        if (status.ok()) {
+          status = stream_.copy_to_device(base(parts[i]) + parts[i].part->offset, packed.data(),
+                                          packed.size());
+        }
+        if (status.ok()) status = done_(packed.size());
+        if (status.ok()) continue;
+        next = parts.size();
+        if (failed.ok()) failed = status;
+      }
+    };
+    std::vector<std::jthread> workers;
+    for (size_t i = 1; i < std::min<size_t>(threads_, parts.size()); ++i) {
+      workers.emplace_back(load_some);
+    }
+    load_some();
+    workers.clear();  // joins
+    return failed;
+  }
+
+  Status pack_small(const Part& one, ModuleBuffer& module, std::vector<std::byte>& packed) const {
+    std::vector<AtlasTensor> tensors = input_.weights->module_tensors(one.part->module, false);
+    ATLAS_RETURN_IF_ERROR(module.read(*input_.weights, tensors, 1));
+    ATLAS_RETURN_IF_ERROR(PartLoader(input_, *one.weight, *one.part, tensors).pack_whole(packed));
+    for (const AtlasTensor& tensor : tensors) input_.weights->drop_cache(tensor);
+    return {};
+  }
+
+  const plan::PlanInput& input_;
+  const BufferTable& buffers_;
+  Stream& stream_;
+  uint32_t threads_;
+  std::function<Status(uint64_t bytes)> done_;
+  ModuleBuffer module_;
 };
 
 }  // namespace
@@ -224,18 +319,7 @@ Status load_weights(const plan::PlanInput& input, const plan::Plan& plan,
     progress(done, total);
     return stop() ? cancelled("loading was stopped after {} of {} bytes", done, total) : Status();
   };
-  threads = std::max(1u, threads);
-  ModuleBuffer module;
-  for (const plan::Weight& weight : plan.weights) {
-    for (const plan::WeightPart& part : weight.parts) {
-      std::vector<AtlasTensor> tensors = input.weights->module_tensors(part.module, false);
-      ATLAS_RETURN_IF_ERROR(module.read(*input.weights, tensors, threads));
-      PartLoader loader(input, weight, part, tensors);
-      ATLAS_RETURN_IF_ERROR(
-          loader.run(buffers.at(weight.buffer).address(), stream, threads, count));
-      for (const AtlasTensor& tensor : tensors) input.weights->drop_cache(tensor);
-    }
-  }
+  ATLAS_RETURN_IF_ERROR(Loader(input, buffers, stream, std::max(1u, threads), count).run(plan));
   return stream.synchronize();
 }
 

@@ -1,5 +1,5 @@
-// Grid, block and shared memory of the core's kernels on GPUs, from their parameters and the rows of
-// a bucket. A block a row unless a kernel says otherwise here.
+// Grid, block and shared memory of the core's kernels on GPUs, from their parameters and the rows
+// of a bucket. A block a row unless a kernel says otherwise here.
 #pragma once
 
 #include "kernels/common/core.h"

@@ -19,8 +19,8 @@ namespace atlas::test {
 /// How a test launches beside its shape.
 struct GpuLaunch {
   kernels::LaunchShape shape;
-  uint64_t seed = 0;         // another order of blocks and warps for each; 0: ascending
-  bool cooperative = false;  // all blocks run together and may wait for each other
+  uint64_t seed = 0;                     // another order of blocks and warps for each; 0: ascending
+  bool cooperative = false;              // all blocks run together and may wait for each other
   std::function<bool()> host = nullptr;  // simt::Launch::host
 };
 

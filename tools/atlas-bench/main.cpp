@@ -1,11 +1,16 @@
 // atlas-bench: how fast it is: the engine in this process, a daemon over its socket, and what lies
 // between the two. Exit status: 0 good, 1 it failed, 2 wrong usage.
+#include <stdlib.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <optional>
 
 #include "tools/atlas-bench/engine_bench.h"
 #include "tools/atlas-bench/overhead.h"
 #include "tools/atlas-bench/socket_bench.h"
+#include "tools/atlas-bench/synthetic.h"
 #include "tools/common/command_line.h"
 
 namespace {
@@ -14,25 +19,69 @@ using namespace atlas;
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
+/// Shapes of a released model instead of a checkpoint.
+struct SyntheticOptions {
+  std::string model;  // empty: a checkpoint
+  std::string quant = "bf16";
+};
+
+/// A folder that goes when this does.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "atlas-bench-XXXXXX").string();
+    if (::mkdtemp(name.data()) != nullptr) path_ = name;
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 /// Settings for requests of this size; prefill is never cut for the sake of latency, so that all
 /// requests of a batch generate at the same time.
 Result<std::unique_ptr<tools::LocalModel>> open_model(const tools::ModelOptions& options,
-                                                      uint32_t batch, uint32_t tokens) {
+                                                      uint32_t batch, uint32_t tokens,
+                                                      const SyntheticOptions& synthetic = {}) {
   tools::ModelOptions with_latency = options;
   with_latency.set.insert(with_latency.set.begin(), "engine.latency_bound_ms=60000");
+  tools::LocalModel::Weights weights;
+  // Gone from the file system once the model is open, which keeps its mapping.
+  std::optional<TemporaryFolder> folder;
+  if (!synthetic.model.empty()) {
+    folder.emplace();
+    if (folder->path().empty()) {
+      return invalid_argument("there is no place for a file of holes in '{}'",
+                              std::filesystem::temp_directory_path().string());
+    }
+    ATLAS_RETURN_IF_ERROR(
+        bench::write_synthetic_checkpoint(synthetic.model, synthetic.quant, folder->path()));
+    with_latency.model = folder->path();
+    weights = bench::synthetic_weights;
+  }
   ATLAS_ASSIGN_OR_RETURN(
-      const settings::Settings settings,
+      settings::Settings settings,
       tools::tool_settings(with_latency, {.sequences = batch, .sequence_tokens = tokens}));
-  return tools::LocalModel::open(settings);
+  if (folder) settings.model.name = synthetic.model + " " + synthetic.quant;
+  return tools::LocalModel::open(settings, app::kScoredRows, weights);
 }
 
-Status run_engine(const tools::ModelOptions& model_options,
+Status run_engine(const tools::ModelOptions& model_options, const SyntheticOptions& synthetic,
                   const bench::EngineBenchOptions& options, bool json) {
+  if (model_options.model.empty() == synthetic.model.empty()) {
+    return invalid_argument("give either --model or --synthetic");
+  }
   const uint32_t batch = *std::max_element(options.batch.begin(), options.batch.end());
   const uint32_t prompt =
       *std::max_element(options.prompt_tokens.begin(), options.prompt_tokens.end());
   ATLAS_ASSIGN_OR_RETURN(const auto model,
-                         open_model(model_options, batch, prompt + options.generate));
+                         open_model(model_options, batch, prompt + options.generate, synthetic));
   ATLAS_ASSIGN_OR_RETURN(const auto points, bench::bench_engine(*model, options));
   print(json ? bench::engine_json(points, *model, bench::this_machine())
              : bench::engine_text(points));
@@ -83,6 +132,7 @@ int main(int argc, char** argv) {
   int code = 0;
   bool json = false;
   tools::ModelOptions model;
+  SyntheticOptions synthetic;
   bench::EngineBenchOptions engine;
   bench::SocketBenchOptions socket;
   bench::OverheadOptions overhead;
@@ -93,11 +143,20 @@ int main(int argc, char** argv) {
   CLI::App* engine_command = program.add_subcommand(
       "engine", "Prefill and decode tokens a second, in process, by batch and length");
   tools::add_model_options(*engine_command, model);
+  engine_command->get_option("--model")->required(false);
+  engine_command
+      ->add_option("--synthetic", synthetic.model,
+                   "Instead of a model, the shapes of one with drawn weights: qwen3.8-flash-next")
+      ->type_name("NAME");
+  engine_command
+      ->add_option("--quant", synthetic.quant, "Their format: bf16, fp8, nvfp4, exl3:BITS")
+      ->capture_default_str()
+      ->type_name("FORMAT");
   add_counts(*engine_command, "--prompt-tokens", engine.prompt_tokens, "Lengths of prompts");
   add_counts(*engine_command, "--batch", engine.batch, "Requests at once");
   add_count(*engine_command, "--generate", engine.generate, "Tokens of an answer", 4);
   add_count(*engine_command, "--repeat", engine.repeat, "Runs that the medians are of");
-  engine_command->callback([&] { finish(run_engine(model, engine, json)); });
+  engine_command->callback([&] { finish(run_engine(model, synthetic, engine, json)); });
 
   CLI::App* socket_command = program.add_subcommand(
       "socket", "Time to the first token and between tokens, over a daemon's socket");

@@ -74,13 +74,14 @@ settings::Settings with_threads(settings::Settings settings, uint32_t threads) {
 }
 
 Result<std::unique_ptr<LocalModel>> LocalModel::open(const settings::Settings& settings,
-                                                     uint32_t scored_rows) {
+                                                     uint32_t scored_rows, const Weights& weights) {
   std::unique_ptr<LocalModel> local(new LocalModel);
   local->settings_ = settings;
   ATLAS_RETURN_IF_ERROR(app::load_plugins(settings, local->plugins_));
   ATLAS_ASSIGN_OR_RETURN(local->device_, app::open_device(settings, local->plugins_));
   ATLAS_ASSIGN_OR_RETURN(const app::Assembly assembly,
                          app::assemble(settings, local->plugins_, scored_rows));
+  if (weights) assembly.model->weights = weights(assembly.model->weights);
   ATLAS_ASSIGN_OR_RETURN(const DeviceInfo info, local->device_->info());
   ATLAS_RETURN_IF_ERROR(
       assembly.model->plan.ledger.check(info.available_bytes, info.unified_memory));

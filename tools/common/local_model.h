@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,9 +54,15 @@ settings::Settings with_threads(settings::Settings settings, uint32_t threads);
 /// A model that is loaded and ready to run. Stepper or EngineCore use its state, one at a time.
 class LocalModel {
  public:
-  /// `scored_rows`: rows of the largest step that gives logits for every row.
+  /// Where weights are read from, given where they would be read from.
+  using Weights = std::function<std::shared_ptr<const plan::WeightSource>(
+      std::shared_ptr<const plan::WeightSource>)>;
+
+  /// `scored_rows`: rows of the largest step that gives logits for every row. `weights`: reads them
+  /// from elsewhere; their shapes are the checkpoint's.
   static Result<std::unique_ptr<LocalModel>> open(const settings::Settings& settings,
-                                                  uint32_t scored_rows = app::kScoredRows);
+                                                  uint32_t scored_rows = app::kScoredRows,
+                                                  const Weights& weights = {});
 
   const settings::Settings& settings() const { return settings_; }
   const engine::ModelInfo& info() const { return *generation_->info(); }

@@ -1,0 +1,29 @@
+// Models of a released model's true shapes without its weights: a checkpoint whose data are holes,
+// and contents that are drawn while they are loaded. Speed depends on shapes and formats, not on
+// what weights say, as long as they are random and valid.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "daemon/base/status.h"
+#include "daemon/plan/planner.h"
+
+namespace atlas::bench {
+
+/// Writes config.json and model.safetensors (a header and a hole: it takes no room on the disk) of
+/// `model` ("qwen3.8-flash-next") into `folder`, which exists. `quant`: "bf16"; "fp8" (experts in
+/// 128 x 128 blocks) or "nvfp4" (experts of the trunk; the draft head's in fp8), as the releases of
+/// these names store them; "exl3:B", B from 2.05 to 5.05: experts of floor(B) bits, dense matrices
+/// and head of two more, as ExLlamaV3's own conversions have them. The n-gram table has 20,000 rows
+/// a head instead of 20 million.
+/// Errors: kInvalidArgument names what is known.
+Status write_synthetic_checkpoint(const std::string& model, const std::string& quant,
+                                  const std::string& folder);
+
+/// `shapes` with drawn contents, the same for every call: matrices such that activations keep their
+/// size, valid scales and signs. Thread safe.
+std::shared_ptr<const plan::WeightSource> synthetic_weights(
+    std::shared_ptr<const plan::WeightSource> shapes);
+
+}  // namespace atlas::bench
