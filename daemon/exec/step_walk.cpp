@@ -6,6 +6,18 @@
 
 namespace atlas::exec {
 
+Result<StepExecutable> step_of_records(const std::shared_ptr<Device>& device,
+                                       const plan::Plan& plan, const plan::Bucket& bucket,
+                                       const KernelTable& kernels, const BufferTable& buffers,
+                                       std::span<const size_t> records, StepMode mode) {
+  const plan::StepPlan* step = plan.find(bucket);
+  if (step == nullptr) return not_found("the plan has no step {}", bucket.to_string());
+  ATLAS_ASSIGN_OR_RETURN(const StepLaunches all, step_launches(plan, *step, kernels, buffers));
+  std::vector<Launch> chosen;
+  for (const size_t record : records) chosen.push_back(all.launches.at(record));
+  return StepExecutable::create(device, chosen, mode);
+}
+
 Result<StepWalk> StepWalk::build(const std::shared_ptr<Device>& device, const plan::Plan& plan,
                                  const plan::Bucket& bucket, const KernelTable& kernels,
                                  const BufferTable& buffers) {

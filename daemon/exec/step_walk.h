@@ -1,4 +1,5 @@
-// StepWalk: a step run operation by operation, so that a tool can look at what each one leaves.
+// Steps in parts, for tools: run operation by operation, to look at what each one leaves, or any of
+// their records by themselves, to time them.
 #pragma once
 
 #include <optional>
@@ -9,6 +10,14 @@
 #include "daemon/plan/step_builder.h"
 
 namespace atlas::exec {
+
+/// Those records of a bucket's step whose places `records` names, in this order, as a step of their
+/// own. Errors: kNotFound for a bucket that the plan has not; kUnimplemented for a graph on a
+/// device that has none.
+Result<StepExecutable> step_of_records(const std::shared_ptr<Device>& device,
+                                       const plan::Plan& plan, const plan::Bucket& bucket,
+                                       const KernelTable& kernels, const BufferTable& buffers,
+                                       std::span<const size_t> records, StepMode mode);
 
 /// The eager walk of one bucket, cut where operations end. The plan outlives it.
 class StepWalk {

@@ -10,6 +10,7 @@
 #include "tools/atlas-bench/engine_bench.h"
 #include "tools/atlas-bench/overhead.h"
 #include "tools/atlas-bench/socket_bench.h"
+#include "tools/atlas-bench/step_bench.h"
 #include "tools/atlas-bench/synthetic.h"
 #include "tools/common/command_line.h"
 
@@ -88,6 +89,22 @@ Status run_engine(const tools::ModelOptions& model_options, const SyntheticOptio
   return {};
 }
 
+Status run_steps(const tools::ModelOptions& model_options, const SyntheticOptions& synthetic,
+                 const bench::StepBenchOptions& options, bool json) {
+  if (model_options.model.empty() == synthetic.model.empty()) {
+    return invalid_argument("give either --model or --synthetic");
+  }
+  uint32_t batch = 1, rows = 1;
+  for (const uint32_t sequences : options.decode) batch = std::max(batch, sequences);
+  for (const uint32_t count : options.prefill) rows = std::max(rows, count);
+  ATLAS_ASSIGN_OR_RETURN(const auto model,
+                         open_model(model_options, batch, options.context + rows, synthetic));
+  ATLAS_ASSIGN_OR_RETURN(const auto profiles, bench::bench_steps(*model, options));
+  print(json ? bench::steps_json(profiles, *model, bench::this_machine())
+             : bench::steps_text(profiles));
+  return {};
+}
+
 Status run_socket(const bench::SocketBenchOptions& options, bool json) {
   ATLAS_ASSIGN_OR_RETURN(const bench::SocketBench result, bench::bench_socket(options));
   print(json ? bench::socket_json(result, options, bench::this_machine())
@@ -123,6 +140,17 @@ void add_counts(CLI::App& command, const char* name, std::vector<uint32_t>& valu
       ->check(CLI::Range(1u, 1000000u));
 }
 
+void add_synthetic_options(CLI::App& command, SyntheticOptions& options) {
+  command.get_option("--model")->required(false);
+  command
+      .add_option("--synthetic", options.model,
+                  "Instead of a model, the shapes of one with drawn weights: qwen3.8-flash-next")
+      ->type_name("NAME");
+  command.add_option("--quant", options.quant, "Their format: bf16, fp8, nvfp4, exl3:BITS")
+      ->capture_default_str()
+      ->type_name("FORMAT");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -134,6 +162,7 @@ int main(int argc, char** argv) {
   tools::ModelOptions model;
   SyntheticOptions synthetic;
   bench::EngineBenchOptions engine;
+  bench::StepBenchOptions steps;
   bench::SocketBenchOptions socket;
   bench::OverheadOptions overhead;
   const auto finish = [&code](const Status& status) {
@@ -143,20 +172,21 @@ int main(int argc, char** argv) {
   CLI::App* engine_command = program.add_subcommand(
       "engine", "Prefill and decode tokens a second, in process, by batch and length");
   tools::add_model_options(*engine_command, model);
-  engine_command->get_option("--model")->required(false);
-  engine_command
-      ->add_option("--synthetic", synthetic.model,
-                   "Instead of a model, the shapes of one with drawn weights: qwen3.8-flash-next")
-      ->type_name("NAME");
-  engine_command
-      ->add_option("--quant", synthetic.quant, "Their format: bf16, fp8, nvfp4, exl3:BITS")
-      ->capture_default_str()
-      ->type_name("FORMAT");
+  add_synthetic_options(*engine_command, synthetic);
   add_counts(*engine_command, "--prompt-tokens", engine.prompt_tokens, "Lengths of prompts");
   add_counts(*engine_command, "--batch", engine.batch, "Requests at once");
   add_count(*engine_command, "--generate", engine.generate, "Tokens of an answer", 4);
   add_count(*engine_command, "--repeat", engine.repeat, "Runs that the medians are of");
   engine_command->callback([&] { finish(run_engine(model, synthetic, engine, json)); });
+
+  CLI::App* steps_command = program.add_subcommand(
+      "steps", "Where a step's time goes: each operation over all layers, timed by itself");
+  tools::add_model_options(*steps_command, model);
+  add_synthetic_options(*steps_command, synthetic);
+  add_counts(*steps_command, "--decode", steps.decode, "Sequences of decode steps");
+  add_counts(*steps_command, "--prefill", steps.prefill, "Rows of prefill steps");
+  add_count(*steps_command, "--context", steps.context, "Positions before the step", 0);
+  steps_command->callback([&] { finish(run_steps(model, synthetic, steps, json)); });
 
   CLI::App* socket_command = program.add_subcommand(
       "socket", "Time to the first token and between tokens, over a daemon's socket");
@@ -186,7 +216,7 @@ int main(int argc, char** argv) {
   add_count(*overhead_command, "--repeat", overhead.repeat, "Pairs of runs");
   overhead_command->callback([&] { finish(run_overhead(model, overhead, json)); });
 
-  for (CLI::App* command : {engine_command, socket_command, overhead_command}) {
+  for (CLI::App* command : {engine_command, steps_command, socket_command, overhead_command}) {
     command->add_flag("--json", json, "Write JSON");
   }
   return tools::parse_and_run(program, argc, argv, code);

@@ -130,8 +130,8 @@ class HoleFile {
     uint64_t bytes = type.bytes;
     for (const uint64_t dim : dims) bytes *= dim;
     header_ += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                           header_.empty() ? "{" : ",", name, type.name, fmt::join(dims, ","),
-                           end_, end_ + bytes);
+                           header_.empty() ? "{" : ",", name, type.name, fmt::join(dims, ","), end_,
+                           end_ + bytes);
     end_ += bytes;
   }
 

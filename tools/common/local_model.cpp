@@ -114,6 +114,15 @@ Result<exec::StepWalk> LocalModel::walk(const plan::Bucket& bucket) const {
   return exec::StepWalk::build(device_, plan, bucket, kernels, generation_->steps().buffers());
 }
 
+Result<StepExecutable> LocalModel::records(const plan::Bucket& bucket,
+                                           std::span<const size_t> records) const {
+  const plan::Plan& plan = generation_->plan();
+  ATLAS_ASSIGN_OR_RETURN(const exec::KernelTable kernels, exec::resolve_kernels(plan, modules_));
+  ATLAS_ASSIGN_OR_RETURN(const DeviceInfo info, device_->info());
+  return exec::step_of_records(device_, plan, bucket, kernels, generation_->steps().buffers(),
+                               records, info.supports_graphs ? StepMode::kGraph : StepMode::kEager);
+}
+
 Result<std::unique_ptr<engine::EngineCore>> LocalModel::engine() const {
   engine::EngineOptions options;
   options.queue_limit = settings_.engine.queue_limit;

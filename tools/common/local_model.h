@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,8 @@ class LocalModel {
   Result<std::unique_ptr<engine::Stepper>> stepper() const;
   /// A step of the plan to be run operation by operation.
   Result<exec::StepWalk> walk(const plan::Bucket& bucket) const;
+  /// Some records of a bucket's step, a graph where the device has graphs.
+  Result<StepExecutable> records(const plan::Bucket& bucket, std::span<const size_t> records) const;
   /// An engine that serves the model, with its graphs compared.
   Result<std::unique_ptr<engine::EngineCore>> engine() const;
 

@@ -10,6 +10,7 @@
 #include "tools/atlas-bench/engine_bench.h"
 #include "tools/atlas-bench/overhead.h"
 #include "tools/atlas-bench/socket_bench.h"
+#include "tools/atlas-bench/step_bench.h"
 
 using namespace atlas;
 using namespace atlas::bench;
@@ -270,6 +271,36 @@ TEST_CASE("the program: lists of numbers are taken, and wrong ones are wrong usa
     CHECK(help.code == 0);
     CHECK(help.out.find("--json") != std::string::npos);
   }
+}
+
+TEST_CASE("bench steps: every launch of a step is in one group, and each has a time") {
+  const auto model = open_model(tiny_options(), {.sequences = 3, .sequence_tokens = 60});
+  StepBenchOptions options;
+  options.decode = {1, 3};
+  options.prefill = {20};
+  options.context = 16;
+  options.min_ms = 0.1;
+  const auto profiles = bench_steps(*model, options);
+  REQUIRE_MESSAGE(profiles, profiles.error().message());
+  REQUIRE(profiles->size() == 3);
+  CHECK((*profiles)[1].rows == 3);
+  CHECK((*profiles)[2].bucket.kind == plan::StepKind::kPrefill);
+  for (const StepProfile& profile : *profiles) {
+    uint32_t launches = 2;  // the frame's
+    bool attends = false;
+    for (const RecordGroup& group : profile.groups) {
+      CHECK(group.us > 0);
+      CHECK(group.operation.find_first_of("0123456789") == std::string::npos);
+      launches += group.launches;
+      attends = attends || (group.kernel == "gqa_attend" && group.launches > 1);
+    }
+    CHECK(launches == profile.launches);
+    CHECK(attends);
+    CHECK(profile.us > 0);
+  }
+  const Json json = Json::parse(steps_json(*profiles, *model, this_machine()));
+  CHECK(json["results"].size() == 3);
+  CHECK(steps_text(*profiles).find("gqa_attend") != std::string::npos);
 }
 
 TEST_SUITE_END();

@@ -1,10 +1,11 @@
 // Synthetic models: their shapes are planned as the released model's, and what is drawn for their
 // weights can be packed.
+#include "tools/atlas-bench/synthetic.h"
+
 #include <doctest/doctest.h>
 
 #include "daemon/device/abi_call.h"
 #include "tests/unit/tools/tools_fixture.h"
-#include "tools/atlas-bench/synthetic.h"
 
 using namespace atlas;
 using namespace atlas::testing;

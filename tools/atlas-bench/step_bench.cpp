@@ -1,0 +1,199 @@
+#include "tools/atlas-bench/step_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <numeric>
+
+#include "tools/atlas-bench/engine_bench.h"
+#include "tools/atlas-bench/report.h"
+
+namespace atlas::bench {
+
+using engine::StepRows;
+using engine::TokenId;
+using tools::Json;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+/// "layers.17.attn" is "layers.*.attn".
+std::string without_numbers(const std::string& name) {
+  std::string text;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const bool digit = name[i] >= '0' && name[i] <= '9';
+    const bool whole = i == 0 || name[i - 1] == '.';
+    if (!digit || !whole) {
+      text += name[i];
+      continue;
+    }
+    size_t end = i;
+    while (end < name.size() && name[end] >= '0' && name[end] <= '9') ++end;
+    text += end == name.size() || name[end] == '.' ? "*" : name.substr(i, end - i);
+    i = end - 1;
+  }
+  return text;
+}
+
+/// Microseconds of one run of `step`.
+Result<double> time_step(const StepExecutable& step, Stream& stream, double min_ms) {
+  ATLAS_RETURN_IF_ERROR(step.launch(stream));
+  ATLAS_RETURN_IF_ERROR(stream.synchronize());
+  for (uint32_t runs = 4;; runs *= 2) {
+    const auto from = Clock::now();
+    for (uint32_t i = 0; i < runs; ++i) ATLAS_RETURN_IF_ERROR(step.launch(stream));
+    ATLAS_RETURN_IF_ERROR(stream.synchronize());
+    const double ms = std::chrono::duration<double, std::milli>(Clock::now() - from).count();
+    if (ms >= min_ms || runs >= 1u << 20) return 1000 * ms / runs;
+  }
+}
+
+class Profiler {
+ public:
+  Profiler(const tools::LocalModel& model, const StepBenchOptions& options, engine::Stepper& stepper)
+      : model_(model), options_(options), stepper_(stepper) {}
+
+  Result<StepProfile> profile(plan::StepKind kind, uint32_t sequences, uint32_t rows) {
+    std::vector<std::vector<TokenId>> tokens(sequences);
+    for (uint32_t slot = 0; slot < sequences; ++slot) {
+      tokens[slot] = random_prompt(options_.context + rows, stepper_.vocab(), slot + 1);
+      ATLAS_RETURN_IF_ERROR(fill_context(slot, tokens[slot]));
+    }
+    std::vector<StepRows> share;
+    for (uint32_t slot = 0; slot < sequences; ++slot) {
+      share.push_back({slot, std::span(tokens[slot]).last(rows), 1, options_.context == 0, {}});
+    }
+    StepProfile profile;
+    profile.rows = sequences * rows;
+    const auto launch = [&](const plan::Bucket& bucket, Stream& stream) {
+      return measure(bucket, stream, profile);
+    };
+    const auto logits = stepper_.run(kind, share, launch);
+    if (!logits) return logits.error();
+    return profile;
+  }
+
+ private:
+  Status fill_context(uint32_t slot, const std::vector<TokenId>& tokens) {
+    uint32_t most = 0;
+    for (const plan::StepPlan& step : stepper_.generation().plan().steps) {
+      if (step.bucket.kind == plan::StepKind::kPrefill) most = std::max(most, step.bucket.rows);
+    }
+    for (uint32_t first = 0; first < options_.context;) {
+      const uint32_t count = std::min(most, options_.context - first);
+      const StepRows rows{slot, std::span(tokens).subspan(first, count), 0, first == 0, {}};
+      const auto logits = stepper_.run(plan::StepKind::kPrefill, {&rows, 1});
+      if (!logits) return logits.error();
+      first += count;
+    }
+    return {};
+  }
+
+  Status measure(const plan::Bucket& bucket, Stream& stream, StepProfile& profile) {
+    const plan::StepPlan& step = *stepper_.generation().plan().find(bucket);
+    profile.bucket = bucket;
+    profile.launches = static_cast<uint32_t>(step.records.size());
+    // The frame's records are the first and the last.
+    const size_t last = step.records.size() - 1;
+    ATLAS_RETURN_IF_ERROR(run_once(bucket, {0}, stream));
+    std::vector<size_t> body(last - 1);
+    std::iota(body.begin(), body.end(), size_t{1});
+    {
+      ATLAS_ASSIGN_OR_RETURN(const StepExecutable whole, model_.records(bucket, body));
+      ATLAS_ASSIGN_OR_RETURN(profile.us, time_step(whole, stream, options_.min_ms));
+    }
+    std::map<std::pair<std::string, std::string>, std::vector<size_t>> groups;
+    for (const size_t i : body) {
+      const plan::Record& record = step.records[i];
+      groups[{without_numbers(record.operation), record.kernel}].push_back(i);
+    }
+    for (const auto& [name, records] : groups) {
+      RecordGroup group{name.first, name.second, static_cast<uint32_t>(records.size()), 0, 0};
+      for (const size_t i : records) group.bytes_read += step.records[i].bytes_read;
+      ATLAS_ASSIGN_OR_RETURN(const StepExecutable part, model_.records(bucket, records));
+      ATLAS_ASSIGN_OR_RETURN(const double us, time_step(part, stream, options_.min_ms));
+      group.us = us / group.launches;
+      profile.groups.push_back(std::move(group));
+    }
+    std::sort(profile.groups.begin(), profile.groups.end(),
+              [](const RecordGroup& a, const RecordGroup& b) {
+                return a.us * a.launches > b.us * b.launches;
+              });
+    return run_once(bucket, {last}, stream);
+  }
+
+  Status run_once(const plan::Bucket& bucket, const std::vector<size_t>& records, Stream& stream) {
+    ATLAS_ASSIGN_OR_RETURN(const StepExecutable step, model_.records(bucket, records));
+    ATLAS_RETURN_IF_ERROR(step.launch(stream));
+    return stream.synchronize();
+  }
+
+  const tools::LocalModel& model_;
+  const StepBenchOptions& options_;
+  engine::Stepper& stepper_;
+};
+
+}  // namespace
+
+Result<std::vector<StepProfile>> bench_steps(const tools::LocalModel& model,
+                                             const StepBenchOptions& options) {
+  ATLAS_ASSIGN_OR_RETURN(const auto stepper, model.stepper());
+  Profiler profiler(model, options, *stepper);
+  std::vector<StepProfile> profiles;
+  for (const uint32_t sequences : options.decode) {
+    ATLAS_ASSIGN_OR_RETURN(StepProfile profile,
+                           profiler.profile(stepper->decode_kind(), sequences, 1));
+    profiles.push_back(std::move(profile));
+  }
+  for (const uint32_t rows : options.prefill) {
+    ATLAS_ASSIGN_OR_RETURN(StepProfile profile,
+                           profiler.profile(plan::StepKind::kPrefill, 1, rows));
+    profiles.push_back(std::move(profile));
+  }
+  return profiles;
+}
+
+std::string steps_text(const std::vector<StepProfile>& profiles) {
+  std::string text;
+  for (const StepProfile& profile : profiles) {
+    double parts = 0;
+    for (const RecordGroup& group : profile.groups) parts += group.us * group.launches;
+    text += fmt::format("{}: {} rows, {} launches, {:.1f} us; groups by themselves {:.1f} us\n",
+                        profile.bucket.to_string(), profile.rows, profile.launches, profile.us,
+                        parts);
+    text += fmt::format("{:>10} {:>6} {:>8} {:>9} {:>9}  {}\n", "us", "times", "us each", "MB each",
+                        "GB/s", "operation (kernel)");
+    for (const RecordGroup& group : profile.groups) {
+      const double megabytes = static_cast<double>(group.bytes_read) / group.launches / 1e6;
+      text += fmt::format("{:>10.1f} {:>6} {:>8.2f} {:>9.3f} {:>9.1f}  {} ({})\n",
+                          group.us * group.launches, group.launches, group.us, megabytes,
+                          1000 * megabytes / group.us, group.operation, group.kernel);
+    }
+  }
+  return text;
+}
+
+std::string steps_json(const std::vector<StepProfile>& profiles, const tools::LocalModel& model,
+                       const Machine& machine) {
+  Json json = {
+      {"benchmark", "steps"}, {"machine", machine_json(machine)}, {"model", model_json(model)}};
+  json["results"] = Json::array();
+  for (const StepProfile& profile : profiles) {
+    Json groups = Json::array();
+    for (const RecordGroup& group : profile.groups) {
+      groups.push_back({{"operation", group.operation},
+                        {"kernel", group.kernel},
+                        {"launches", group.launches},
+                        {"us_each", group.us},
+                        {"bytes_read", group.bytes_read}});
+    }
+    json["results"].push_back({{"step", profile.bucket.to_string()},
+                               {"rows", profile.rows},
+                               {"launches", profile.launches},
+                               {"us", profile.us},
+                               {"groups", std::move(groups)}});
+  }
+  return tools::json_text(json);
+}
+
+}  // namespace atlas::bench
