@@ -222,7 +222,8 @@ Status StepLowering::lower(const NgramConvOp& op) {
   launch.params.taps = op.taps;
   launch.params.dilation = op.dilation;
   written(op.x);
-  return submit(launch,
+  // A GPU's grid counts rows too; a CPU's tasks are runs of channels.
+  return submit(launch, max_rows(op.x.domain),
                 (launch.params.channels + kernels::kConvChannels - 1) / kernels::kConvChannels);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/common/core.h"
+#include "kernels/common/core_grids.h"
 #include "kernels/common/gpu_grids.h"
 
 namespace atlas::kernels {
@@ -29,6 +30,52 @@ constexpr LaunchShape gpu_shape(const SiluMulParams& params, uint32_t rows) {
 }
 constexpr LaunchShape gpu_shape(const CopyGroupsParams& params, uint32_t rows) {
   return {rows, params.groups, 1, kRowThreads, 0};
+}
+
+constexpr LaunchShape gpu_shape(const RopeParams& params, uint32_t rows) {
+  return {rows, blocks_of(params.heads, rope_heads(params.rotary_dim)), 1, kRopeThreads,
+          kRopeSharedBytes};
+}
+constexpr LaunchShape gpu_shape(const AddBiasParams& params, uint32_t rows) {
+  return {rows, quad_blocks(1, params.n), 1, kQuadThreads, 0};
+}
+constexpr LaunchShape gpu_shape(const GateMulParams& params, uint32_t rows) {
+  return {rows, quad_blocks(params.groups, params.n), 1, kQuadThreads, 0};
+}
+constexpr LaunchShape gpu_shape(const SiluParams& params, uint32_t rows) {
+  return {rows, quad_blocks(1, params.n), 1, kQuadThreads, 0};
+}
+constexpr LaunchShape gpu_shape(const SelectRowsParams& params, uint32_t rows) {
+  return {rows, quad_blocks(1, params.n), 1, kQuadThreads, 0};
+}
+constexpr LaunchShape gpu_shape(const StreamMixParams& params, uint32_t rows) {
+  return {rows, quad_blocks(1, params.n), 1, kQuadThreads, 0};
+}
+constexpr LaunchShape gpu_shape(const StreamInjectParams& params, uint32_t rows) {
+  return {rows, quad_blocks(1, params.n), params.streams, kQuadThreads, 0};
+}
+constexpr LaunchShape gpu_shape(const NgramKeysParams&, uint32_t) {
+  return {1, 1, 1, kKeysThreads, 0};
+}
+constexpr LaunchShape gpu_shape(const FeedTakeParams&, uint32_t rows) {
+  return {rows, 1, 1, kQuadThreads, sizeof(uint32_t)};
+}
+constexpr LaunchShape gpu_shape(const NgramGateParams& params, uint32_t rows) {
+  return {rows, params.streams, 1, kGateThreads, kGateSharedBytes};
+}
+/// `rows`: of the bucket; channels are the parameters'.
+constexpr LaunchShape gpu_shape(const NgramConvParams& params, uint32_t rows) {
+  return {blocks_of(params.channels, kConvChannels), blocks_of(rows, kConvRows), 1, kConvThreads,
+          0};
+}
+constexpr LaunchShape gpu_shape(const RouteParams&, uint32_t rows) {
+  return {blocks_of(rows, kRouteThreads / 32), 1, 1, kRouteThreads, 0};
+}
+constexpr LaunchShape gpu_shape(const GroupExpertsParams& params, uint32_t) {
+  return {blocks_of(params.experts, kGroupedExperts), 1, 1, kGroupThreads, kGroupSharedBytes};
+}
+constexpr LaunchShape gpu_shape(const CombineExpertsParams& params, uint32_t rows) {
+  return {rows, quad_blocks(1, params.n), 1, kQuadThreads, 0};
 }
 
 }  // namespace atlas::kernels

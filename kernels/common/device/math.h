@@ -15,6 +15,14 @@ ATLAS_DEVICE float fma(float a, float b, float c) {
 #endif
 }
 
+ATLAS_DEVICE double fma(double a, double b, double c) {
+#if defined(ATLAS_FORM_CUDA)
+  return __fma_rn(a, b, c);
+#else
+  return __builtin_fma(a, b, c);
+#endif
+}
+
 /// a / b and the square root, both rounded once.
 ATLAS_DEVICE float divide(float a, float b) {
 #if defined(ATLAS_FORM_CUDA)
@@ -59,6 +67,45 @@ ATLAS_DEVICE float exp(float x) {
   const float second = bits_as<float>((whole - half + 127) << 23);
   const float y = (p * first) * second;
   return x == x ? y : x;
+}
+
+/// Cosine and sine of an angle, |angle| < 2^50, by the quadrant's Taylor series in the order of
+/// kernels/cpu/angles-inl.h.
+ATLAS_DEVICE void cos_sin(double angle, double& cosine, double& sine) {
+  constexpr double kAnchor = 0x1.8p52;
+  const double n = (angle * 0x1.45f306dc9c883p-1 + kAnchor) - kAnchor;  // of 2 / pi
+  double r = fma(-n, 0x1.921fb54442d18p+0, angle);                      // pi / 2, in two parts
+  r = fma(-n, 0x1.1a62633145c07p-54, r);
+  const double square = r * r;
+  double s = 1.0 / 6227020800.0;
+  s = fma(s, square, -1.0 / 39916800.0);
+  s = fma(s, square, 1.0 / 362880.0);
+  s = fma(s, square, -1.0 / 5040.0);
+  s = fma(s, square, 1.0 / 120.0);
+  s = fma(s, square, -1.0 / 6.0);
+  s = fma(s * square, r, r);
+  double c = 1.0 / 479001600.0;
+  c = fma(c, square, -1.0 / 3628800.0);
+  c = fma(c, square, 1.0 / 40320.0);
+  c = fma(c, square, -1.0 / 720.0);
+  c = fma(c, square, 1.0 / 24.0);
+  c = fma(c, square, -0.5);
+  c = fma(c, square, 1.0);
+  // Quadrants 1 and 3 swap the two; 1 and 2 turn the cosine's sign, 2 and 3 the sine's.
+  const uint32_t quadrant = static_cast<uint32_t>(static_cast<int64_t>(n)) & 3u;
+  const double even = (quadrant & 1u) != 0 ? s : c, odd = (quadrant & 1u) != 0 ? c : s;
+  cosine = quadrant == 1 || quadrant == 2 ? -even : even;
+  sine = quadrant >= 2 ? -odd : odd;
+}
+
+/// Cosine and sine that rotary embeddings turn a pair by, as the contract of `rope` in core.h has
+/// them.
+ATLAS_DEVICE void rotary_angle(float position, float frequency, float magnitude, float& cosine,
+                               float& sine) {
+  double c, s;
+  cos_sin(static_cast<double>(position * frequency), c, s);
+  cosine = static_cast<float>(c) * magnitude;
+  sine = static_cast<float>(s) * magnitude;
 }
 
 ATLAS_DEVICE float sigmoid(float x) { return divide(1.0f, 1.0f + exp(-x)); }

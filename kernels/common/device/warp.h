@@ -78,6 +78,27 @@ ATLAS_DEVICE bool all(bool vote, uint32_t mask = kAllLanes ATLAS_SITE) {
   return ballot(vote, mask ATLAS_AT_SITE) == mask;
 }
 
+/// Over all lanes of a warp, each of which gets the result.
+#if defined(ATLAS_FORM_CUDA)
+#define ATLAS_WARP_REDUCE(name, operation)            \
+  ATLAS_DEVICE uint32_t warp_##name(uint32_t value) { \
+    return __reduce_##name##_sync(kAllLanes, value);  \
+  }
+#else
+#define ATLAS_WARP_REDUCE(name, operation)                                      \
+  ATLAS_DEVICE uint32_t warp_##name(uint32_t value ATLAS_SITE) {                \
+    for (uint32_t flip = kWarpLanes / 2; flip > 0; flip /= 2) {                 \
+      const uint32_t other = shuffle_xor(value, flip, kAllLanes ATLAS_AT_SITE); \
+      value = operation;                                                        \
+    }                                                                           \
+    return value;                                                               \
+  }
+#endif
+ATLAS_WARP_REDUCE(max, value > other ? value : other)
+ATLAS_WARP_REDUCE(min, value < other ? value : other)
+ATLAS_WARP_REDUCE(add, value + other)
+#undef ATLAS_WARP_REDUCE
+
 ATLAS_DEVICE uint32_t count_bits(uint32_t bits) {
 #if defined(ATLAS_FORM_CUDA)
   return static_cast<uint32_t>(__popc(bits));

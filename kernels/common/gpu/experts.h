@@ -1,0 +1,257 @@
+// Mixture of experts for every GPU pack: route, group_experts, combine_experts. Their contracts are
+// core.h's.
+#pragma once
+
+#include "kernels/common/core.h"
+#include "kernels/common/gpu/quads.h"
+
+namespace atlas::kernels {
+
+/// The order of logits as integers: -infinity and NaN are the lowest, 0 and -0 equal. No logit has
+/// 0.
+ATLAS_DEVICE uint32_t order_of(float x) {
+  if (!(x == x)) return 0x007fffffu;
+  const uint32_t bits = device::bits_as<uint32_t>(x == 0.0f ? 0.0f : x);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+ATLAS_DEVICE float value_of(uint32_t order) {
+  return device::bits_as<float>((order & 0x80000000u) != 0 ? order & 0x7fffffffu : ~order);
+}
+
+/// A logit's order and its expert. Larger logits come first, then lower experts.
+struct Ranked {
+  uint32_t order, expert;
+};
+
+/// The logits of a row as one lane sees them: those of experts lane, lane + 32, ... The first 512
+/// stand in registers.
+class LaneLogits {
+ public:
+  ATLAS_DEVICE LaneLogits(const float* logits, uint32_t experts)
+      : logits_(logits), experts_(experts) {
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < kHeld; ++i) {
+      const uint32_t expert = i * device::kWarpLanes + device::lane_index();
+      held_[i] = 0;
+      if (expert >= experts) continue;
+      const float x = device::load(logits + expert);
+      numbers_ = numbers_ && x == x;
+      held_[i] = order_of(x);
+    }
+    for (uint32_t expert = first_left(); expert < experts; expert += device::kWarpLanes) {
+      const float x = device::load(logits + expert);
+      numbers_ = numbers_ && x == x;
+    }
+  }
+  ATLAS_DEVICE bool numbers() const { return numbers_; }
+
+  /// The first of this lane's experts that comes after `last`; an order of 0 if there is none.
+  ATLAS_DEVICE Ranked after(const Ranked& last) const {
+    Ranked best = {0, 0xffffffffu};
+    // Experts ascend, so that of equal ones the first stays.
+    const auto consider = [&](uint32_t order, uint32_t expert) {
+      if (order > last.order || (order == last.order && expert <= last.expert)) return;
+      if (order > best.order) best = {order, expert};
+    };
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < kHeld; ++i) {
+      consider(held_[i], i * device::kWarpLanes + device::lane_index());
+    }
+    for (uint32_t expert = first_left(); expert < experts_; expert += device::kWarpLanes) {
+      consider(order_of(device::load(logits_ + expert)), expert);
+    }
+    return best;
+  }
+
+ private:
+  static constexpr uint32_t kHeld = 16;
+  ATLAS_DEVICE static uint32_t first_left() {
+    return kHeld * device::kWarpLanes + device::lane_index();
+  }
+  const float* logits_;
+  uint32_t experts_;
+  uint32_t held_[kHeld];
+  bool numbers_ = true;
+};
+
+/// Sum of e^(x - max) over n values in 16 lanes, given to all lanes of the warp. `value(i)` is
+/// asked of lane i % 32 only.
+template <typename Value>
+ATLAS_DEVICE float sum_of_exp(uint32_t n, float max, const Value& value) {
+  using namespace device;
+  float sum = 0.0f;
+  for (uint32_t first = 0; first < n; first += kWarpLanes) {
+    const uint32_t i = first + lane_index();
+    const float term = i < n ? device::exp(value(i) - max) : 0.0f;
+    sum = sum + term;  // lanes 16 to 31 bring theirs to those 16 below
+    sum = sum + shuffle(term, lane_index() % 16 + 16);
+  }
+  for (uint32_t apart = 8; apart > 0; apart /= 2) sum = sum + shuffle_xor(sum, apart);
+  return shuffle(sum, 0);
+}
+
+ATLAS_DEVICE_KERNEL(route, RouteParams, kRouteThreads) {
+  using namespace device;
+  const uint64_t row = block_index() * (kRouteThreads / kWarpLanes) + warp_index();
+  const uint32_t top = params.top;
+  if (row >= load(params.row_count) || top == 0 || top > params.experts ||
+      top > kMaxExpertsPerToken) {
+    return;
+  }
+  const float* logits = params.logits + row * params.logits_stride;
+  const LaneLogits own(logits, params.experts);
+  const bool numbers = all(own.numbers());
+  Ranked best = own.after({0xffffffffu, 0}), chosen = {0, 0};
+  for (uint32_t j = 0; j < top; ++j) {
+    const uint32_t order = warp_max(best.order);
+    const uint32_t expert = warp_min(best.order == order ? best.expert : 0xffffffffu);
+    if (lane_index() == j) chosen = {order, expert};
+    if (best.order == order && best.expert == expert) best = own.after({order, expert});
+  }
+  const float value = value_of(chosen.order);
+  const float max = shuffle(value, 0);
+  const float sum = params.normalize != 0
+                        ? sum_of_exp(top, max, [&](uint32_t) { return value; })
+                        : sum_of_exp(params.experts, max, [&](uint32_t i) {
+                            return value_of(order_of(load(logits + i)));
+                          });
+  if (lane_index() >= top) return;
+  const float weight = divide(device::exp(value - max), sum);
+  store(params.chosen + row * top + lane_index(), chosen.expert);
+  store(params.weights + row * top + lane_index(), numbers ? weight : bits_as<float>(0x7fc00000u));
+}
+
+/// A block sorts the choices of kGroupedExperts experts. Each warp takes a run of choices, in their
+/// order: it counts them, learns from the warps before it where its own begin, and then walks them
+/// again. So every place follows from counts alone, whichever thread comes first.
+ATLAS_DEVICE_KERNEL(group_experts, GroupExpertsParams, kGroupThreads) {
+  using namespace device;
+  constexpr uint32_t kWarps = kGroupThreads / kWarpLanes, kStride = kGroupedExperts + 1;
+  constexpr uint32_t kNone = 0xffffffffu;
+  static_assert(kWarps == kWarpLanes && kGroupedExperts == kWarpLanes);
+  uint32_t* counts = shared_memory<uint32_t>();  // [warp, kStride]: choices, then those before
+  uint32_t* totals = counts + kWarps * kStride;  // of an expert
+  uint32_t* begins = totals + kGroupedExperts;   // its first place
+  uint32_t* before = begins + kGroupedExperts;   // choices of experts of the blocks before
+
+  const uint32_t first = block_index() * kGroupedExperts, warp = warp_index(), lane = lane_index();
+  const uint32_t choices = load(params.row_count) * params.top;
+  const uint32_t steps = (choices + kGroupThreads - 1) / kGroupThreads;  // of a warp
+  const uint32_t begin = warp * steps * kWarpLanes;
+  const uint32_t end = begin + steps * kWarpLanes < choices ? begin + steps * kWarpLanes : choices;
+  for (uint32_t i = thread_index(); i < kWarps * kStride; i += kGroupThreads) store(counts + i, 0u);
+  if (thread_index() == 0) store(before, 0u);
+  block_barrier();  // counts are 0 before the first one is raised
+
+  uint32_t lower = 0;
+  for (uint32_t i = begin + lane; i < end; i += kWarpLanes) {
+    const uint32_t expert = load(params.chosen + i);
+    lower += expert < first ? 1 : 0;
+    if (expert - first < kGroupedExperts) atomic_add(counts + warp * kStride + expert - first, 1u);
+  }
+  lower = warp_add(lower);
+  if (lane == 0 && lower != 0) atomic_add(before, lower);
+  block_barrier();  // all choices are counted
+
+  // Warp w turns the counts of expert w into those of the warps before each.
+  const uint32_t own = load(counts + lane * kStride + warp);
+  uint32_t sum = own;
+  for (uint32_t apart = 1; apart < kWarpLanes; apart *= 2) {
+    const uint32_t other = shuffle_up(sum, apart);
+    if (lane >= apart) sum += other;
+  }
+  store(counts + lane * kStride + warp, sum - own);
+  if (lane == kWarpLanes - 1) store(totals + warp, sum);
+  block_barrier();  // totals are there
+  if (warp == 0) {
+    const uint32_t total = load(totals + lane);
+    uint32_t place = total;
+    for (uint32_t apart = 1; apart < kWarpLanes; apart *= 2) {
+      const uint32_t other = shuffle_up(place, apart);
+      if (lane >= apart) place += other;
+    }
+    place += load(before) - total;
+    store(begins + lane, place);
+    if (first + lane <= params.experts) store(params.offsets + first + lane, place);
+    // The end of the last expert stands behind it, in this block or past its experts.
+    if (first + lane + 1 == params.experts && lane + 1 == kGroupedExperts) {
+      store(params.offsets + params.experts, place + total);
+    }
+  }
+  block_barrier();  // every expert's first place is there
+
+  constexpr uint32_t kAhead = 4;  // loads under way together
+  for (uint32_t step = begin; step < end; step += kAhead * kWarpLanes) {
+    uint32_t experts[kAhead];
+    ATLAS_UNROLL
+    for (uint32_t k = 0; k < kAhead; ++k) {
+      const uint32_t i = step + k * kWarpLanes + lane;
+      experts[k] = i < end ? load(params.chosen + i) - first : kNone;
+    }
+    ATLAS_UNROLL
+    for (uint32_t k = 0; k < kAhead; ++k) {
+      const bool mine = experts[k] < kGroupedExperts;
+      uint32_t same = ballot(mine);  // lanes with the same expert
+      if (same == 0) continue;
+      for (uint32_t bit = 1; bit < kGroupedExperts; bit *= 2) {
+        const uint32_t set = ballot((experts[k] & bit) != 0);
+        same &= (experts[k] & bit) != 0 ? set : ~set;
+      }
+      const uint32_t rank = count_bits(same & ((1u << lane) - 1));
+      uint32_t* placed = counts + warp * kStride + (mine ? experts[k] : 0);
+      const uint32_t so_far = mine ? load(placed) : 0;
+      warp_barrier();  // read by all before the first of them raises it
+      if (mine && rank == 0) store(placed, so_far + count_bits(same));
+      warp_barrier();  // raised before the next step reads it
+      if (!mine) continue;
+      const uint32_t i = step + k * kWarpLanes + lane;
+      const uint32_t place = load(begins + experts[k]) + so_far + rank;
+      store(params.place + i, place);
+      store(params.source + place, i / params.top);
+    }
+  }
+}
+
+ATLAS_DEVICE_KERNEL(combine_experts, CombineExpertsParams, kQuadThreads) {
+  const uint32_t n = params.n, top = params.top;
+  const bool shares = params.shared != nullptr;
+  const bool aligned = has_quads(params.x, params.x_stride) &&
+                       has_quads(params.y, params.y_stride) &&
+                       (!shares || has_quads(params.shared, params.shared_stride));
+  each_quad(params.row_count, 1, n, [&](uint64_t row, uint32_t, uint32_t i) {
+    constexpr uint32_t kAhead = 5;  // choices whose loads are under way together
+    const float* weights = params.weights + row * top;
+    const uint32_t* place = params.place + row * top;
+    Quad sum = {};
+    for (uint32_t first = 0; first < top; first += kAhead) {
+      Quad values[kAhead];
+      float scales[kAhead];
+      ATLAS_UNROLL
+      for (uint32_t j = 0; j < kAhead; ++j) {
+        if (first + j >= top) break;
+        scales[j] = device::load(weights + first + j);
+        const uint64_t at = device::load(place + first + j);
+        values[j] = load_quad(params.x + at * params.x_stride, i, n, aligned);
+      }
+      ATLAS_UNROLL
+      for (uint32_t j = 0; j < kAhead; ++j) {
+        if (first + j >= top) break;
+        for (uint32_t e = 0; e < 4; ++e) {
+          sum.f[e] = device::fma(scales[j], values[j].f[e], sum.f[e]);
+        }
+      }
+    }
+    if (shares) {
+      const Quad shared = load_quad(params.shared + row * params.shared_stride, i, n, aligned);
+      float gate = 1.0f;
+      if (params.shared_gate != nullptr) {
+        gate = device::sigmoid(device::load(params.shared_gate + row * params.shared_gate_stride));
+      }
+      ATLAS_UNROLL
+      for (uint32_t e = 0; e < 4; ++e) sum.f[e] = device::fma(gate, shared.f[e], sum.f[e]);
+    }
+    store_quad(params.y + row * params.y_stride, i, n, aligned, sum);
+  });
+}
+
+}  // namespace atlas::kernels
