@@ -1,4 +1,5 @@
-// Opens the platforms that tests run on: `cpu`, and the strict imitation of a GPU.
+// Opens the platforms that tests run on: `cpu`, the strict imitation of a GPU, and the plugins of
+// GPU runtimes over fakes of these.
 #pragma once
 
 #include <dlfcn.h>
@@ -9,6 +10,7 @@
 
 #include "daemon/device/device.h"
 #include "plugins/abi/atlas_plugin.h"
+#include "tests/support/fake_gpu/script.h"
 
 namespace atlas::test {
 
@@ -36,6 +38,7 @@ inline std::string test_pack_path() {
 /// Platform cpu with two threads, whatever machine this is.
 struct CpuPlatform {
   static constexpr const char* kName = "cpu";
+  static constexpr const char* kPlatform = "cpu";
   static const AtlasPlatformApi* api() {
     static const AtlasPlatformApi* table =
         load_platform(ATLAS_BINARY_DIR "/lib/atlas/plugins/platform_cpu.so");
@@ -47,12 +50,66 @@ struct CpuPlatform {
 /// The imitation: the same kernel packs in another process.
 struct ImitationPlatform {
   static constexpr const char* kName = "imitation";
+  static constexpr const char* kPlatform = "cpu";
   static const AtlasPlatformApi* api() {
     static const AtlasPlatformApi* table =
         load_platform(ATLAS_BINARY_DIR "/lib/atlas/test-plugins/platform_imitation.so");
     return table;
   }
   static Device::Options options() { return {}; }
+};
+
+/// A vendor's library that stands for the real one: loaded by its path first, so that the plugin's
+/// dlopen by name finds it.
+class FakeGpu {
+ public:
+  explicit FakeGpu(const char* file)
+      : library_(::dlopen((std::string(ATLAS_BINARY_DIR "/tests/fake_gpu/") + file).c_str(),
+                          RTLD_NOW | RTLD_LOCAL)) {
+    const char* reason = library_ == nullptr ? ::dlerror() : "";
+    REQUIRE_MESSAGE(library_ != nullptr, reason);
+  }
+  void set(const fake_gpu::Script& script) const {
+    symbol<fake_gpu::SetScript>(fake_gpu::kSetScript)(&script);
+  }
+  uint32_t calls(const char* name) const {
+    return symbol<fake_gpu::CountCalls>(fake_gpu::kCountCalls)(name);
+  }
+  uint32_t launches() const { return symbol<fake_gpu::CountLaunches>(fake_gpu::kCountLaunches)(); }
+  uint32_t objects() const { return symbol<fake_gpu::CountObjects>(fake_gpu::kCountObjects)(); }
+
+ private:
+  template <typename Function>
+  Function symbol(const char* name) const {
+    const auto found = reinterpret_cast<Function>(::dlsym(library_, name));
+    REQUIRE((found != nullptr));
+    return found;
+  }
+  void* library_;
+};
+
+/// Plugin cuda over the fake driver, with one H200 unless a test sets another script.
+struct FakeCudaPlatform {
+  static constexpr const char* kName = "cuda";
+  static constexpr const char* kPlatform = "h200";
+  static const FakeGpu& gpu() {
+    static const FakeGpu fake("libcuda.so.1");
+    return fake;
+  }
+  static fake_gpu::Script script() {
+    fake_gpu::Script script{};
+    script.device_count = 1;
+    script.devices[0] = {"NVIDIA H200", "sm_90", 0, uint64_t{1} << 30};
+    script.version = 13000;
+    return script;
+  }
+  static const AtlasPlatformApi* api() {
+    gpu().set(script());
+    static const AtlasPlatformApi* table =
+        load_platform(ATLAS_BINARY_DIR "/lib/atlas/plugins/platform_cuda.so");
+    return table;
+  }
+  static Device::Options options() { return {{"patience_ms", "20000"}}; }
 };
 
 /// The value, or a failed test with the error's text.
@@ -66,7 +123,7 @@ inline void ok(const Status& status) { REQUIRE_MESSAGE(status.ok(), status.to_st
 
 template <typename Platform>
 std::shared_ptr<Device> open_device(Device::Options options = Platform::options()) {
-  return take(Device::open(Platform::api(), "cpu", options));
+  return take(Device::open(Platform::api(), Platform::kPlatform, options));
 }
 
 /// A launch of `tasks` tasks over `params`, which must outlive it.

@@ -20,7 +20,7 @@ using kernels::TestScratchParams;
 using kernels::TestSumParams;
 using kernels::TestWaitParams;
 
-#define PLATFORMS CpuPlatform, ImitationPlatform
+#define PLATFORMS CpuPlatform, ImitationPlatform, FakeCudaPlatform
 
 template <typename Platform>
 struct Bench {
@@ -61,7 +61,7 @@ TEST_CASE_TEMPLATE("info: a device says what it is", Platform, PLATFORMS) {
 
 TEST_CASE_TEMPLATE("options: an unknown key is refused and the known ones are named", Platform,
                    PLATFORMS) {
-  const auto opened = Device::open(Platform::api(), "cpu", {{"thread", "2"}});
+  const auto opened = Device::open(Platform::api(), Platform::kPlatform, {{"thread", "2"}});
   REQUIRE(!opened);
   CHECK(opened.error().code() == Code::kInvalidArgument);
   CHECK(opened.error().message().find("'thread'") != std::string::npos);
