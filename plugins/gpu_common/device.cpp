@@ -11,8 +11,8 @@ namespace {
 using sdk::Failure;
 
 // What stays free beside our allocations. On a card: what the driver takes for code, graphs and
-// launches while a model runs. Where device memory is the machine's: its other programs and the page
-// cache, too; a machine that runs short of memory stalls before anything fails.
+// launches while a model runs. Where device memory is the machine's: its other programs and the
+// page cache, too; a machine that runs short of memory stalls before anything fails.
 constexpr uint64_t kCardReserve = uint64_t{256} << 20;
 constexpr uint64_t kUnifiedReserve = uint64_t{2} << 30;
 
@@ -174,9 +174,10 @@ Answer Device::take(AtlasMemoryKind kind, uint64_t bytes, uint64_t* address) {
   *address = reinterpret_cast<uint64_t>(host);
   if (device == *address) return answer;
   (void)runtime_->free_pinned(host);
-  throw Failure(ATLAS_UNIMPLEMENTED,
-                "pinned memory has another address on the device than on the host; kernels and host "
-                "must agree on it (a 64-bit Linux with unified addressing)");
+  throw Failure(
+      ATLAS_UNIMPLEMENTED,
+      "pinned memory has another address on the device than on the host; kernels and host "
+      "must agree on it (a 64-bit Linux with unified addressing)");
 }
 
 Answer Device::give_back(AtlasMemoryKind kind, uint64_t address) {
@@ -198,11 +199,12 @@ AtlasAddress Device::alloc(AtlasMemoryKind kind, uint64_t bytes) {
                        " memory were asked for; " + std::to_string(now.free_bytes) + " of " +
                        std::to_string(now.total_bytes) + " are free, beside a reserve of " +
                        std::to_string(reserve_) + reason;
-    if (const std::string advice = runtime_->memory_advice(); !advice.empty()) text += "; " + advice;
+    if (const std::string advice = runtime_->memory_advice(); !advice.empty())
+      text += "; " + advice;
     return Failure(ATLAS_RESOURCE_EXHAUSTED, text);
   };
-  // Of memory that it shares with the machine a driver gives out more than there is, and the machine
-  // begins to swap, or ends processes. A card's own memory the driver counts itself.
+  // Of memory that it shares with the machine a driver gives out more than there is, and the
+  // machine begins to swap, or ends processes. A card's own memory the driver counts itself.
   if (bytes > now.total_bytes && kind == ATLAS_MEMORY_DEVICE) throw refuse("");
   if (shared && bytes > now.free_bytes) throw refuse("");
   uint64_t address = 0;

@@ -1,9 +1,9 @@
 // A GPU that is open: its memory, its kernels, and whether it is lost.
 //
 // A device is lost when a call answers with an error after which no other can succeed (a kernel's
-// fault, an uncorrectable memory error), or when a wait outlasts the option patience_ms. From then on
-// no call reaches the runtime, for some of its calls would wait for ever: what the device holds stays
-// with it until the process ends.
+// fault, an uncorrectable memory error), or when a wait outlasts the option patience_ms. From then
+// on no call reaches the runtime, for some of its calls would wait for ever: what the device holds
+// stays with it until the process ends.
 #pragma once
 
 #include <atomic>
@@ -38,8 +38,8 @@ struct LoadedKernel {
 
 class Module {
  public:
-  /// Throws sdk::Failure: ATLAS_NOT_FOUND without the file, ATLAS_FAILED_PRECONDITION for one that is
-  /// no pack, or none for this device.
+  /// Throws sdk::Failure: ATLAS_NOT_FOUND without the file, ATLAS_FAILED_PRECONDITION for one that
+  /// is no pack, or none for this device.
   Module(Device& device, const std::string& path);
   ~Module();
   Module(const Module&) = delete;

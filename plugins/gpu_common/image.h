@@ -1,5 +1,5 @@
-// The file of a kernel pack, read and looked at before a driver sees it: drivers take an address and
-// no size, and would read past the end of a file that is cut short.
+// The file of a kernel pack, read and looked at before a driver sees it: drivers take an address
+// and no size, and would read past the end of a file that is cut short.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace atlas::gpu {
 
-/// Reads a pack. Throws sdk::Failure: ATLAS_NOT_FOUND, or ATLAS_FAILED_PRECONDITION if it is no 64-bit
-/// little-endian ELF file whose parts all lie inside it.
+/// Reads a pack. Throws sdk::Failure: ATLAS_NOT_FOUND, or ATLAS_FAILED_PRECONDITION if it is no
+/// 64-bit little-endian ELF file whose parts all lie inside it.
 std::vector<char> read_image(const std::string& path);
 
 /// Fields of the ELF header that say what an image is built for.

@@ -1,4 +1,5 @@
-// How a wait spends its time: the runtimes have no wait with a deadline, so waits ask again and again.
+// How a wait spends its time: the runtimes have no wait with a deadline, so waits ask again and
+// again.
 #pragma once
 
 #include <sched.h>
@@ -17,8 +18,8 @@ inline uint64_t now_ns() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-/// Paces a loop that polls: at first it asks without a pause, as short work is done by then, and later
-/// it sleeps for a small share of what it has waited, so that a long wait uses no core.
+/// Paces a loop that polls: at first it asks without a pause, as short work is done by then, and
+/// later it sleeps for a small share of what it has waited, so that a long wait uses no core.
 class Pace {
  public:
   explicit Pace(uint64_t timeout_ns) : timeout_ns_(timeout_ns), start_ns_(now_ns()) {}

@@ -1,8 +1,9 @@
-// What a vendor's runtime does for a platform, without its names: the seam between the code that CUDA
-// and HIP share (device.h, stream.h, step.h) and the entry points of each.
+// What a vendor's runtime does for a platform, without its names: the seam between the code that
+// CUDA and HIP share (device.h, stream.h, step.h) and the entry points of each.
 //
-// Every call answers with the name of the entry point and its result, so that an error can say both.
-// No call of this interface throws, and none but `bind` may be made by a thread that has not bound.
+// Every call answers with the name of the entry point and its result, so that an error can say
+// both. No call of this interface throws, and none but `bind` may be made by a thread that has not
+// bound.
 #pragma once
 
 #include <cstdint>

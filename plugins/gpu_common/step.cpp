@@ -102,9 +102,9 @@ void Step::add(const AtlasLaunch& launch, uint32_t index) {
   if (launch.shared_bytes + loaded.kernel.static_shared_bytes > facts.shared_bytes) {
     const std::lock_guard lock(device_.mutex());
     if (launch.shared_bytes > loaded.allowed_shared_bytes) {
-      device_.check(
-          device_.runtime().allow_shared(loaded.kernel.handle, launch.shared_bytes),
-          [&] { return std::to_string(launch.shared_bytes) + " bytes of " + name_of(index); });
+      device_.check(device_.runtime().allow_shared(loaded.kernel.handle, launch.shared_bytes), [&] {
+        return std::to_string(launch.shared_bytes) + " bytes of " + name_of(index);
+      });
       loaded.allowed_shared_bytes = launch.shared_bytes;
     }
   }

@@ -113,8 +113,8 @@ void Stream::copy_to_host(void* to, AtlasAddress from, uint64_t bytes) {
     // still reads a stage.
     for (; next_part_ - first < std::min(parts, drained + kStages); ++next_part_) {
       const uint64_t i = next_part_ - first;
-      device_.check(runtime.copy_to_host(stage(next_part_), from + i * kStageBytes, size_of(i),
-                                         handle()));
+      device_.check(
+          runtime.copy_to_host(stage(next_part_), from + i * kStageBytes, size_of(i), handle()));
       mark_stage(next_part_);
     }
     wait_for_stage(first + drained);

@@ -1,4 +1,5 @@
-// Compares driver_api.h with the toolkit's own header. Compiled where a CUDA toolkit is; never linked.
+// Compares driver_api.h with the toolkit's own header. Compiled where a CUDA toolkit is; never
+// linked.
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
@@ -9,16 +10,18 @@
 namespace atlas::platform_cuda {
 namespace {
 
-// Handles are pointers to types of our own, so functions are compared by the sizes of what they take.
+// Handles are pointers to types of our own, so functions are compared by the sizes of what they
+// take.
 template <typename Ours, typename Theirs>
-constexpr bool alike = sizeof(Ours) == sizeof(Theirs) &&
-                       std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>;
+constexpr bool alike =
+    sizeof(Ours) == sizeof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>;
 
 template <typename Ours, typename Theirs>
 constexpr bool same_form = false;
 template <typename Ours, typename... OurArguments, typename Theirs, typename... TheirArguments>
-  requires(sizeof...(OurArguments) == sizeof...(TheirArguments))
-constexpr bool same_form<Ours (*)(OurArguments...), Theirs (*)(TheirArguments...)> =
+requires(sizeof...(OurArguments) ==
+         sizeof...(TheirArguments)) constexpr bool same_form<Ours (*)(OurArguments...),
+                                                             Theirs (*)(TheirArguments...)> =
     alike<Ours, Theirs> && (alike<OurArguments, TheirArguments> && ...);
 
 #define ATLAS_CUDA_COMPARE(name, version, arguments) \
@@ -90,8 +93,7 @@ ATLAS_CUDA_SAME(kCuMaxSharedMemoryPerBlockOptin,
 
 ATLAS_CUDA_SAME(kCuFuncMaxThreadsPerBlock, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
 ATLAS_CUDA_SAME(kCuFuncSharedSizeBytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
-ATLAS_CUDA_SAME(kCuFuncMaxDynamicSharedSizeBytes,
-                CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+ATLAS_CUDA_SAME(kCuFuncMaxDynamicSharedSizeBytes, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 
 static_assert(kCuStreamNonBlocking == CU_STREAM_NON_BLOCKING);
 static_assert(kCuEventDisableTiming == CU_EVENT_DISABLE_TIMING);

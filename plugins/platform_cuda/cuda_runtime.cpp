@@ -95,7 +95,8 @@ CuGraphExec executable_of(void* executable) { return static_cast<CuGraphExec>(ex
 CuFunction function_of(void* kernel) { return static_cast<CuFunction>(kernel); }
 
 // A call with the name of its entry point, which the error will say.
-#define ATLAS_CUDA_CALL(name, ...) Answer{#name, api_.name(__VA_ARGS__)}
+#define ATLAS_CUDA_CALL(name, ...) \
+  Answer { #name, api_.name(__VA_ARGS__) }
 
 class CudaRuntime final : public gpu::Runtime {
  public:
@@ -107,15 +108,14 @@ class CudaRuntime final : public gpu::Runtime {
 
   const gpu::Facts& facts() const override { return facts_; }
   Outcome outcome(int result) const override { return outcome_of(result); }
-  std::string describe(int result) const override {
-    return platform_cuda::describe(api_, result);
-  }
+  std::string describe(int result) const override { return platform_cuda::describe(api_, result); }
 
   std::string architecture_of(const std::vector<char>& image) const override {
     constexpr uint16_t kCuda = 190;  // EM_CUDA
     const gpu::ImageHead head = gpu::image_head(image);
     if (head.machine != kCuda) return {};
-    // Read off the output of ptxas 13.0 (version 8: bits 8 to 15) and of earlier ones (bits 0 to 7).
+    // Read off the output of ptxas 13.0 (version 8: bits 8 to 15) and of earlier ones (bits 0 to
+    // 7).
     const uint32_t sm = head.abi_version >= 8 ? head.flags >> 8 & 0xff : head.flags & 0xff;
     return "sm_" + std::to_string(sm);
   }
@@ -129,7 +129,8 @@ class CudaRuntime final : public gpu::Runtime {
     const Answer answer = ATLAS_CUDA_CALL(cuMemGetInfo, &free, &total);
     *budget = {total, free};
     if (!facts_.unified) return answer;
-    // Where memory is shared, the driver counts the page cache as taken, which the system gives back.
+    // Where memory is shared, the driver counts the page cache as taken, which the system gives
+    // back.
     const gpu::MachineMemory machine = gpu::machine_memory();
     if (machine.total_bytes != 0) {
       *budget = {std::min<uint64_t>(total, machine.total_bytes), machine.available_bytes};
@@ -169,8 +170,7 @@ class CudaRuntime final : public gpu::Runtime {
     return ATLAS_CUDA_CALL(cuStreamQuery, stream_of(stream));
   }
   Answer event_create(void** event) override {
-    return ATLAS_CUDA_CALL(cuEventCreate, reinterpret_cast<CuEvent*>(event),
-                           kCuEventDisableTiming);
+    return ATLAS_CUDA_CALL(cuEventCreate, reinterpret_cast<CuEvent*>(event), kCuEventDisableTiming);
   }
   Answer event_destroy(void* event) override {
     return ATLAS_CUDA_CALL(cuEventDestroy, event_of(event));
@@ -256,7 +256,8 @@ Answer CudaRuntime::module_kernel(void* module, const char* symbol, gpu::Kernel*
   if (limit.result != kCuSuccess) return limit;
   kernel->max_block_threads = static_cast<uint32_t>(std::max(threads, 0));
   int shared = 0;
-  const Answer size = ATLAS_CUDA_CALL(cuFuncGetAttribute, &shared, kCuFuncSharedSizeBytes, function);
+  const Answer size =
+      ATLAS_CUDA_CALL(cuFuncGetAttribute, &shared, kCuFuncSharedSizeBytes, function);
   if (size.result != kCuSuccess) return size;
   kernel->static_shared_bytes = static_cast<uint32_t>(std::max(shared, 0));
   size_t offset = 0;
@@ -383,9 +384,9 @@ Found choose(const std::vector<Found>& devices, const gpu::Options& options) {
     }
     if (device.ordinal != static_cast<int>(*options.device)) continue;
     if (fits) return device;
-    throw Failure(ATLAS_NOT_FOUND,
-                  "platform option 'device' is " + std::to_string(*options.device) + ", and " +
-                      device.text() + " instead of " + wanted);
+    throw Failure(ATLAS_NOT_FOUND, "platform option 'device' is " +
+                                       std::to_string(*options.device) + ", and " + device.text() +
+                                       " instead of " + wanted);
   }
   const std::string which =
       options.device ? "device " + std::to_string(*options.device) : "device of " + wanted;

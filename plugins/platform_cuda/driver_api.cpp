@@ -19,8 +19,7 @@ DriverApi open_driver() {
                                                  (reason == nullptr ? "no reason given" : reason) +
                                                  "; " + kDriverAdvice);
   }
-  const auto find =
-      reinterpret_cast<CuGetProcAddress>(::dlsym(library, kCuGetProcAddressSymbol));
+  const auto find = reinterpret_cast<CuGetProcAddress>(::dlsym(library, kCuGetProcAddressSymbol));
   if (find == nullptr) {
     throw Failure(ATLAS_FAILED_PRECONDITION,
                   std::string("the driver has no ") + kCuGetProcAddressSymbol +
@@ -33,7 +32,7 @@ DriverApi open_driver() {
     int status = 0;
     return find(name, &function, version, 0, &status) == kCuSuccess ? function : nullptr;
   };
-#define ATLAS_CUDA_FIND(name, version, arguments)                          \
+#define ATLAS_CUDA_FIND(name, version, arguments)                           \
   api.name = reinterpret_cast<decltype(api.name)>(look_up(#name, version)); \
   if (api.name == nullptr) missing += std::string(missing.empty() ? "" : ", ") + #name;
   ATLAS_CUDA_ENTRY_POINTS(ATLAS_CUDA_FIND)

@@ -36,7 +36,8 @@ struct CuKernelNodeParams {
   CuKernel kern;  // used if func is null
   CuContext ctx;
 };
-static_assert(sizeof(CuKernelNodeParams) == 72 && offsetof(CuKernelNodeParams, kernel_params) == 40 &&
+static_assert(sizeof(CuKernelNodeParams) == 72 &&
+              offsetof(CuKernelNodeParams, kernel_params) == 40 &&
               offsetof(CuKernelNodeParams, ctx) == 64);
 
 enum CuResultCode : int {
@@ -111,58 +112,58 @@ using CuGetProcAddress = CuResult (*)(const char* symbol, void** function, int v
 inline constexpr char kCuGetProcAddressSymbol[] = "cuGetProcAddress_v2";
 
 // X(name, version, arguments): the version is that of the form declared here.
-#define ATLAS_CUDA_ENTRY_POINTS(X)                                                                  \
-  X(cuInit, 2000, (unsigned int flags))                                                             \
-  X(cuDriverGetVersion, 2020, (int* version))                                                       \
-  X(cuGetErrorName, 6000, (CuResult result, const char** name))                                     \
-  X(cuGetErrorString, 6000, (CuResult result, const char** text))                                   \
-  X(cuDeviceGetCount, 2000, (int* count))                                                           \
-  X(cuDeviceGet, 2000, (CuDevice * device, int ordinal))                                            \
-  X(cuDeviceGetName, 2000, (char* name, int size, CuDevice device))                                 \
-  X(cuDeviceGetAttribute, 2000, (int* value, int attribute, CuDevice device))                       \
-  X(cuDevicePrimaryCtxRetain, 7000, (CuContext * context, CuDevice device))                         \
-  X(cuDevicePrimaryCtxRelease, 11000, (CuDevice device))                                            \
-  X(cuCtxSetCurrent, 4000, (CuContext context))                                                     \
-  X(cuMemGetInfo, 3020, (size_t* free, size_t* total))                                              \
-  X(cuMemAlloc, 3020, (CuDevicePtr * address, size_t bytes))                                        \
-  X(cuMemFree, 3020, (CuDevicePtr address))                                                         \
-  X(cuMemHostAlloc, 2020, (void** host, size_t bytes, unsigned int flags))                          \
-  X(cuMemFreeHost, 2000, (void* host))                                                              \
-  X(cuMemHostGetDevicePointer, 3020, (CuDevicePtr * address, void* host, unsigned int flags))       \
-  X(cuMemcpyHtoDAsync, 3020, (CuDevicePtr to, const void* from, size_t bytes, CuStream stream))     \
-  X(cuMemcpyDtoHAsync, 3020, (void* to, CuDevicePtr from, size_t bytes, CuStream stream))           \
-  X(cuMemsetD8Async, 3020, (CuDevicePtr to, unsigned char value, size_t bytes, CuStream stream))    \
-  X(cuStreamCreate, 2000, (CuStream * stream, unsigned int flags))                                  \
-  X(cuStreamDestroy, 4000, (CuStream stream))                                                       \
-  X(cuStreamQuery, 2000, (CuStream stream))                                                         \
-  X(cuEventCreate, 2000, (CuEvent * event, unsigned int flags))                                     \
-  X(cuEventDestroy, 4000, (CuEvent event))                                                          \
-  X(cuEventRecord, 2000, (CuEvent event, CuStream stream))                                          \
-  X(cuEventQuery, 2000, (CuEvent event))                                                            \
-  X(cuModuleLoadData, 2000, (CuModule * module, const void* image))                                 \
-  X(cuModuleUnload, 2000, (CuModule module))                                                        \
-  X(cuModuleGetFunction, 2000, (CuFunction * function, CuModule module, const char* name))          \
-  X(cuFuncGetAttribute, 2020, (int* value, int attribute, CuFunction function))                     \
-  X(cuFuncSetAttribute, 9000, (CuFunction function, int attribute, int value))                      \
-  X(cuLaunchKernel, 4000,                                                                           \
-    (CuFunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,            \
-     unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,   \
-     CuStream stream, void** params, void** extra))                                                 \
-  X(cuGraphCreate, 10000, (CuGraph * graph, unsigned int flags))                                    \
-  X(cuGraphDestroy, 10000, (CuGraph graph))                                                         \
-  X(cuGraphAddKernelNode, 12000,                                                                    \
-    (CuGraphNode * node, CuGraph graph, const CuGraphNode* after, size_t after_count,               \
-     const CuKernelNodeParams* params))                                                             \
-  X(cuGraphInstantiateWithFlags, 11040,                                                             \
-    (CuGraphExec * executable, CuGraph graph, unsigned long long flags))                            \
-  X(cuGraphUpload, 11010, (CuGraphExec executable, CuStream stream))                                \
-  X(cuGraphLaunch, 10000, (CuGraphExec executable, CuStream stream))                                \
+#define ATLAS_CUDA_ENTRY_POINTS(X)                                                                \
+  X(cuInit, 2000, (unsigned int flags))                                                           \
+  X(cuDriverGetVersion, 2020, (int* version))                                                     \
+  X(cuGetErrorName, 6000, (CuResult result, const char** name))                                   \
+  X(cuGetErrorString, 6000, (CuResult result, const char** text))                                 \
+  X(cuDeviceGetCount, 2000, (int* count))                                                         \
+  X(cuDeviceGet, 2000, (CuDevice * device, int ordinal))                                          \
+  X(cuDeviceGetName, 2000, (char* name, int size, CuDevice device))                               \
+  X(cuDeviceGetAttribute, 2000, (int* value, int attribute, CuDevice device))                     \
+  X(cuDevicePrimaryCtxRetain, 7000, (CuContext * context, CuDevice device))                       \
+  X(cuDevicePrimaryCtxRelease, 11000, (CuDevice device))                                          \
+  X(cuCtxSetCurrent, 4000, (CuContext context))                                                   \
+  X(cuMemGetInfo, 3020, (size_t * free, size_t * total))                                          \
+  X(cuMemAlloc, 3020, (CuDevicePtr * address, size_t bytes))                                      \
+  X(cuMemFree, 3020, (CuDevicePtr address))                                                       \
+  X(cuMemHostAlloc, 2020, (void** host, size_t bytes, unsigned int flags))                        \
+  X(cuMemFreeHost, 2000, (void* host))                                                            \
+  X(cuMemHostGetDevicePointer, 3020, (CuDevicePtr * address, void* host, unsigned int flags))     \
+  X(cuMemcpyHtoDAsync, 3020, (CuDevicePtr to, const void* from, size_t bytes, CuStream stream))   \
+  X(cuMemcpyDtoHAsync, 3020, (void* to, CuDevicePtr from, size_t bytes, CuStream stream))         \
+  X(cuMemsetD8Async, 3020, (CuDevicePtr to, unsigned char value, size_t bytes, CuStream stream))  \
+  X(cuStreamCreate, 2000, (CuStream * stream, unsigned int flags))                                \
+  X(cuStreamDestroy, 4000, (CuStream stream))                                                     \
+  X(cuStreamQuery, 2000, (CuStream stream))                                                       \
+  X(cuEventCreate, 2000, (CuEvent * event, unsigned int flags))                                   \
+  X(cuEventDestroy, 4000, (CuEvent event))                                                        \
+  X(cuEventRecord, 2000, (CuEvent event, CuStream stream))                                        \
+  X(cuEventQuery, 2000, (CuEvent event))                                                          \
+  X(cuModuleLoadData, 2000, (CuModule * module, const void* image))                               \
+  X(cuModuleUnload, 2000, (CuModule module))                                                      \
+  X(cuModuleGetFunction, 2000, (CuFunction * function, CuModule module, const char* name))        \
+  X(cuFuncGetAttribute, 2020, (int* value, int attribute, CuFunction function))                   \
+  X(cuFuncSetAttribute, 9000, (CuFunction function, int attribute, int value))                    \
+  X(cuLaunchKernel, 4000,                                                                         \
+    (CuFunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,          \
+     unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, \
+     CuStream stream, void** params, void** extra))                                               \
+  X(cuGraphCreate, 10000, (CuGraph * graph, unsigned int flags))                                  \
+  X(cuGraphDestroy, 10000, (CuGraph graph))                                                       \
+  X(cuGraphAddKernelNode, 12000,                                                                  \
+    (CuGraphNode * node, CuGraph graph, const CuGraphNode* after, size_t after_count,             \
+     const CuKernelNodeParams* params))                                                           \
+  X(cuGraphInstantiateWithFlags, 11040,                                                           \
+    (CuGraphExec * executable, CuGraph graph, unsigned long long flags))                          \
+  X(cuGraphUpload, 11010, (CuGraphExec executable, CuStream stream))                              \
+  X(cuGraphLaunch, 10000, (CuGraphExec executable, CuStream stream))                              \
   X(cuGraphExecDestroy, 10000, (CuGraphExec executable))
 
 // Used where the driver has them.
-#define ATLAS_CUDA_OPTIONAL_ENTRY_POINTS(X) \
+#define ATLAS_CUDA_OPTIONAL_ENTRY_POINTS(X)   \
   X(cuFuncLoad, 12040, (CuFunction function)) \
-  X(cuFuncGetParamInfo, 12040, (CuFunction function, size_t index, size_t* offset, size_t* bytes))
+  X(cuFuncGetParamInfo, 12040, (CuFunction function, size_t index, size_t * offset, size_t * bytes))
 
 /// The entry points of a driver; an optional one that it lacks is null.
 struct DriverApi {

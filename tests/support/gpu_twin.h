@@ -51,8 +51,7 @@ class GpuTwin {
 
   template <typename T>
   Both<T> input(const std::string& name, const std::vector<T>& values) {
-    return {std::make_shared<std::vector<T>>(values),
-            const_cast<T*>(machine_.input(name, values))};
+    return {std::make_shared<std::vector<T>>(values), const_cast<T*>(machine_.input(name, values))};
   }
   template <typename T>
   Both<T> in_out(const std::string& name, const std::vector<T>& values) {
@@ -75,9 +74,9 @@ class GpuTwin {
   simt::Report run_gpu(const std::string& name, uint64_t digest, uint32_t rows,
                        const Params& params, uint64_t seed = 0,
                        const std::function<bool()>& host = nullptr) {
-    const auto report = machine_.run(
-        name, params, digest,
-        {.shape = kernels::gpu_shape(params, rows), .seed = seed, .host = host});
+    const auto report =
+        machine_.run(name, params, digest,
+                     {.shape = kernels::gpu_shape(params, rows), .seed = seed, .host = host});
     INFO(report.text());
     REQUIRE(report.ok());
     return report;

@@ -50,7 +50,8 @@ Result<double> time_step(const StepExecutable& step, Stream& stream, double min_
 
 class Profiler {
  public:
-  Profiler(const tools::LocalModel& model, const StepBenchOptions& options, engine::Stepper& stepper)
+  Profiler(const tools::LocalModel& model, const StepBenchOptions& options,
+           engine::Stepper& stepper)
       : model_(model), options_(options), stepper_(stepper) {}
 
   Result<StepProfile> profile(plan::StepKind kind, uint32_t sequences, uint32_t rows) {
@@ -158,9 +159,9 @@ std::string steps_text(const std::vector<StepProfile>& profiles) {
   for (const StepProfile& profile : profiles) {
     double parts = 0;
     for (const RecordGroup& group : profile.groups) parts += group.us * group.launches;
-    text += fmt::format("{}: {} rows, {} launches, {:.1f} us; groups by themselves {:.1f} us\n",
-                        profile.bucket.to_string(), profile.rows, profile.launches, profile.us,
-                        parts);
+    text +=
+        fmt::format("{}: {} rows, {} launches, {:.1f} us; groups by themselves {:.1f} us\n",
+                    profile.bucket.to_string(), profile.rows, profile.launches, profile.us, parts);
     text += fmt::format("{:>10} {:>6} {:>8} {:>9} {:>9}  {}\n", "us", "times", "us each", "MB each",
                         "GB/s", "operation (kernel)");
     for (const RecordGroup& group : profile.groups) {

@@ -63,8 +63,7 @@ inline constexpr uint32_t kStreamsAhead = 4;
 ATLAS_DEVICE_KERNEL(stream_mix, StreamMixParams, kQuadThreads) {
   const uint32_t n = params.n;
   const bool aligned = has_quads(params.gate, params.gate_stride | n) &&
-                       has_quads(params.x, params.x_stride) &&
-                       has_quads(params.u, params.u_stride);
+                       has_quads(params.x, params.x_stride) && has_quads(params.u, params.u_stride);
   each_quad(params.row_count, 1, n, [&](uint64_t row, uint32_t, uint32_t i) {
     const float* gate = params.gate + row * params.gate_stride;
     const float* x = params.x + row * params.x_stride;
@@ -150,8 +149,8 @@ ATLAS_DEVICE_KERNEL(rope, RopeParams, kRopeThreads) {
         const uint32_t item = base + k * kRopeThreads, head = item / count;
         pair[k] = item - head * count;
         const uint32_t place = first + pair[k];
-        at[k] = x + uint64_t{head} * params.head_dim +
-                (params.interleaved != 0 ? 2 * place : place);
+        at[k] =
+            x + uint64_t{head} * params.head_dim + (params.interleaved != 0 ? 2 * place : place);
         if (item >= heads * count) continue;
         a[k] = load(at[k]);
         b[k] = load(at[k] + apart);

@@ -110,11 +110,10 @@ ATLAS_DEVICE_KERNEL(route, RouteParams, kRouteThreads) {
   }
   const float value = value_of(chosen.order);
   const float max = shuffle(value, 0);
-  const float sum = params.normalize != 0
-                        ? sum_of_exp(top, max, [&](uint32_t) { return value; })
-                        : sum_of_exp(params.experts, max, [&](uint32_t i) {
-                            return value_of(order_of(load(logits + i)));
-                          });
+  const float sum = params.normalize != 0 ? sum_of_exp(top, max, [&](uint32_t) { return value; })
+                                          : sum_of_exp(params.experts, max, [&](uint32_t i) {
+                                              return value_of(order_of(load(logits + i)));
+                                            });
   if (lane_index() >= top) return;
   const float weight = divide(device::exp(value - max), sum);
   store(params.chosen + row * top + lane_index(), chosen.expert);

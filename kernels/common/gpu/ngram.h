@@ -296,9 +296,8 @@ ATLAS_DEVICE_KERNEL(ngram_conv, NgramConvParams, kConvThreads) {
     const bool begins = inputs.first_row() >= first;
     // The span's rows that are this block's, but for those that reach back behind its begin.
     const uint32_t skipped = begins ? 0 : first - inputs.first_row();
-    const uint32_t end = last - inputs.first_row() < inputs.row_count()
-                             ? last - inputs.first_row()
-                             : inputs.row_count();
+    const uint32_t end = last - inputs.first_row() < inputs.row_count() ? last - inputs.first_row()
+                                                                        : inputs.row_count();
     for (uint32_t i = skipped > inputs.reach() ? skipped : inputs.reach(); i < end; ++i) run(i);
     if (!begins) continue;
     const uint32_t early =

@@ -70,8 +70,8 @@ TEST_SUITE("conformance") {
       twin.run<SiluParams>(
           "silu", kSiluParamsDigest, kRows + 1, kRows + 1,
           [&](bool gpu) {
-            return SiluParams{
-                x.at(gpu), y.at(gpu), row_count.at(gpu), x_stride, y_stride, n, 0.25f};
+            return SiluParams{x.at(gpu), y.at(gpu), row_count.at(gpu), x_stride, y_stride,
+                              n,         0.25f};
           },
           seed);
       CHECK(twin.same(y));
@@ -79,8 +79,8 @@ TEST_SUITE("conformance") {
       twin.run<SelectRowsParams>(
           "select_rows", kSelectRowsParamsDigest, kRows + 1, kRows + 1,
           [&](bool gpu) {
-            return SelectRowsParams{x.at(gpu),         y.at(gpu), index.at(gpu), row_count.at(gpu),
-                                    x_stride, y_stride, n,         0};
+            return SelectRowsParams{
+                x.at(gpu), y.at(gpu), index.at(gpu), row_count.at(gpu), x_stride, y_stride, n, 0};
           },
           seed);
       CHECK(twin.same(y));
@@ -117,7 +117,8 @@ TEST_SUITE("conformance") {
     for_all([](GpuTwin& twin, const Both<uint32_t>& row_count, const Shape& shape, uint32_t pad,
                uint64_t seed) {
       const uint32_t n = shape.n, streams = shape.groups;
-      const uint64_t stride = uint64_t{streams} * n + pad, u_stride = n + pad, c_stride = streams + 1;
+      const uint64_t stride = uint64_t{streams} * n + pad, u_stride = n + pad,
+                     c_stride = streams + 1;
       const auto x = twin.in_out("x", normal_values(kRows * stride, n));
       const auto gate = twin.input("gate", wide_values(kRows * stride, n + 1, 4.0f));
       const auto c = twin.input("c", wide_values(kRows * c_stride, n + 2, 5.0f));
@@ -125,16 +126,18 @@ TEST_SUITE("conformance") {
       twin.run<StreamMixParams>(
           "stream_mix", kStreamMixParamsDigest, kRows + 1, kRows + 1,
           [&](bool gpu) {
-            return StreamMixParams{gate.at(gpu), x.at(gpu), u.at(gpu), row_count.at(gpu), stride,
-                                   stride,       u_stride,  streams,   n};
+            return StreamMixParams{gate.at(gpu),      x.at(gpu), u.at(gpu),
+                                   row_count.at(gpu), stride,    stride,
+                                   u_stride,          streams,   n};
           },
           seed);
       CHECK(twin.same(u));
       twin.run<StreamInjectParams>(
           "stream_inject", kStreamInjectParamsDigest, kRows + 1, kRows + 1,
           [&](bool gpu) {
-            return StreamInjectParams{c.at(gpu), u.at(gpu), x.at(gpu), row_count.at(gpu), c_stride,
-                                      u_stride,  stride,    streams,   n};
+            return StreamInjectParams{c.at(gpu), u.at(gpu), x.at(gpu), row_count.at(gpu),
+                                      c_stride,  u_stride,  stride,    streams,
+                                      n};
           },
           seed);
       CHECK(twin.same(x));
@@ -147,8 +150,8 @@ TEST_SUITE("conformance") {
       uint32_t heads, head_dim, rotary_dim;
     };
     for (const char* platform : kGpuPlatforms) {
-      for (const Rope& shape : {Rope{1, 2, 2}, Rope{33, 64, 64}, Rope{2, 96, 32}, Rope{3, 34, 6},
-                                Rope{2, 600, 600}}) {
+      for (const Rope& shape :
+           {Rope{1, 2, 2}, Rope{33, 64, 64}, Rope{2, 96, 32}, Rope{3, 34, 6}, Rope{2, 600, 600}}) {
         for (const int32_t position : {0, 5, 4093, 262'139, 1 << 24}) {
           const uint32_t interleaved = position % 2;
           CAPTURE(platform);
@@ -174,10 +177,9 @@ TEST_SUITE("conformance") {
           twin.run<RopeParams>(
               "rope", kRopeParamsDigest, kRows + 1, kRows + 1,
               [&](bool gpu) {
-                return RopeParams{x.at(gpu),      frequency.at(gpu), gpu ? set : &host_set,
-                                  stride,         shape.heads,       shape.head_dim,
-                                  shape.rotary_dim, interleaved,     1.25f,
-                                  0};
+                return RopeParams{
+                    x.at(gpu),      frequency.at(gpu), gpu ? set : &host_set, stride, shape.heads,
+                    shape.head_dim, shape.rotary_dim,  interleaved,           1.25f,  0};
               },
               static_cast<uint64_t>(position));
           CHECK(twin.same(x));

@@ -1,5 +1,5 @@
-// Kernels of a mixture of experts of every GPU pack: the bits of the CPU pack, ties and numbers that
-// are not finite included.
+// Kernels of a mixture of experts of every GPU pack: the bits of the CPU pack, ties and numbers
+// that are not finite included.
 #include <limits>
 #include <numeric>
 #include <random>
@@ -103,8 +103,12 @@ TEST_SUITE("conformance") {
         twin.run<GroupExpertsParams>(
             "group_experts", kGroupExpertsParamsDigest, 1, 1,
             [&](bool gpu) {
-              return GroupExpertsParams{chosen.at(gpu), offsets.at(gpu),   source.at(gpu),
-                                        place.at(gpu),  row_count.at(gpu), experts,
+              return GroupExpertsParams{chosen.at(gpu),
+                                        offsets.at(gpu),
+                                        source.at(gpu),
+                                        place.at(gpu),
+                                        row_count.at(gpu),
+                                        experts,
                                         top};
             },
             rows);
@@ -123,8 +127,8 @@ TEST_SUITE("conformance") {
     };
     enum Shared { kNone, kPlain, kGated };
     for (const char* platform : kGpuPlatforms) {
-      for (const Shape& shape : {Shape{1, 1, 0}, Shape{3, 17, 1}, Shape{8, 48, 3}, Shape{10, 1028, 4},
-                                 Shape{10, 1028, 0}}) {
+      for (const Shape& shape : {Shape{1, 1, 0}, Shape{3, 17, 1}, Shape{8, 48, 3},
+                                 Shape{10, 1028, 4}, Shape{10, 1028, 0}}) {
         for (const Shared kind : {kNone, kPlain, kGated}) {
           const auto [top, n, pad] = shape;
           CAPTURE(platform);

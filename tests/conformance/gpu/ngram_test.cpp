@@ -1,5 +1,5 @@
-// Kernels of the hashed n-gram embedding of every GPU pack: the keys, rows and bits of the CPU pack,
-// and what they do while the host has not answered.
+// Kernels of the hashed n-gram embedding of every GPU pack: the keys, rows and bits of the CPU
+// pack, and what they do while the host has not answered.
 #include <random>
 #include <vector>
 
@@ -94,9 +94,9 @@ TEST_SUITE("conformance") {
         GpuControl gpu(twin.machine(), step.block);
         const uint64_t bytes = feed_request_bytes(step.block.limits().max_rows, heads);
         const auto requests = twin.in_out("requests", std::vector<uint8_t>(3 * bytes, 0x5a));
-        const auto multipliers = twin.input(
-            "multipliers", std::vector<uint64_t>{4295158889762567, 35454616657218897,
-                                                 19285316470915801, 8052911324071});
+        const auto multipliers =
+            twin.input("multipliers", std::vector<uint64_t>{4295158889762567, 35454616657218897,
+                                                            19285316470915801, 8052911324071});
         const auto sizes = twin.input("sizes", hash.sizes);
         std::vector<uint64_t> sums(heads);
         for (uint32_t i = 1; i < heads; ++i) sums[i] = sums[i - 1] + hash.sizes[i - 1];
@@ -187,10 +187,10 @@ TEST_SUITE("conformance") {
           twin.machine().write(feed.gpu, there);
           return true;
         };
-        twin.run_gpu("feed_take", kFeedTakeParamsDigest, 20,
-                     feed_params(gpu.control(), feed.gpu, y.gpu, 20, kWidth, kWidth,
-                                 600'000'000'000),
-                     seed, host);
+        twin.run_gpu(
+            "feed_take", kFeedTakeParamsDigest, 20,
+            feed_params(gpu.control(), feed.gpu, y.gpu, 20, kWidth, kWidth, 600'000'000'000), seed,
+            host);
         CHECK(polls >= 20);
         *feed.host = there;
         twin.pack().run("feed_take",
@@ -210,8 +210,8 @@ TEST_SUITE("conformance") {
       uint32_t streams, n, pad;
     };
     for (const char* platform : kGpuPlatforms) {
-      for (const Shape& shape : {Shape{1, 1, 0}, Shape{3, 17, 1}, Shape{4, 128, 0}, Shape{2, 2560, 4},
-                                 Shape{1, 4100, 3}}) {
+      for (const Shape& shape : {Shape{1, 1, 0}, Shape{3, 17, 1}, Shape{4, 128, 0},
+                                 Shape{2, 2560, 4}, Shape{1, 4100, 3}}) {
         const auto [streams, n, pad] = shape;
         CAPTURE(platform);
         CAPTURE(n);
@@ -230,10 +230,17 @@ TEST_SUITE("conformance") {
         twin.run<NgramGateParams>(
             "ngram_gate", kNgramGateParamsDigest, kRows + 1, kRows + 1,
             [&](bool gpu) {
-              return NgramGateParams{key.at(gpu), query.at(gpu),     value.at(gpu),
-                                     y.at(gpu),   row_count.at(gpu), stride,
-                                     stride,      value_stride,      stride,
-                                     streams,     n};
+              return NgramGateParams{key.at(gpu),
+                                     query.at(gpu),
+                                     value.at(gpu),
+                                     y.at(gpu),
+                                     row_count.at(gpu),
+                                     stride,
+                                     stride,
+                                     value_stride,
+                                     stride,
+                                     streams,
+                                     n};
             },
             n);
         CHECK(twin.same(y));
@@ -248,20 +255,23 @@ TEST_SUITE("conformance") {
     };
     constexpr uint32_t kSlots = 4, kAnchors = 12, kAnchorTokens = 32, kMaxRows = 120;
     for (const char* platform : kGpuPlatforms) {
-      for (const Shape& shape : {Shape{300, 4, 3}, Shape{17, 2, 2}, Shape{70, 8, 1}, Shape{40, 1, 3}}) {
+      for (const Shape& shape :
+           {Shape{300, 4, 3}, Shape{17, 2, 2}, Shape{70, 8, 1}, Shape{40, 1, 3}}) {
         CAPTURE(platform);
         CAPTURE(shape.taps);
         const uint32_t channels = shape.channels, reach = shape.dilation * (shape.taps - 1);
         const uint64_t slot_bytes = (uint64_t{conv_ring_rows(reach)} * channels + 8) * 4;
         const uint64_t anchor_bytes = (uint64_t{reach} * channels + 8) * 4;
-        const uint64_t in_stride = channels + 1, gated_stride = channels + 2, x_stride = channels + 3;
+        const uint64_t in_stride = channels + 1, gated_stride = channels + 2,
+                       x_stride = channels + 3;
         GpuTwin twin(platform);
         const auto weight = twin.input("weight", normal_values(channels * shape.taps, 99));
         const auto in = twin.in_out("in", normal_values(kMaxRows * in_stride, 1));
         const auto gated = twin.input("gated", normal_values(kMaxRows * gated_stride, 2));
         const auto x = twin.in_out("x", normal_values(kMaxRows * x_stride, 3));
         const auto slots = twin.in_out("slots", std::vector<uint8_t>(kSlots * slot_bytes, 0x3f));
-        const auto anchors = twin.in_out("anchors", std::vector<uint8_t>(kAnchors * anchor_bytes, 0x3f));
+        const auto anchors =
+            twin.in_out("anchors", std::vector<uint8_t>(kAnchors * anchor_bytes, 0x3f));
         const auto rows = twin.in_out("rows", std::vector<RowInput>(kMaxRows));
         const auto spans = twin.in_out("spans", std::vector<RowSpan>(kSlots));
         const auto set = twin.in_out("set", std::vector<RowSet>(1));
@@ -269,8 +279,9 @@ TEST_SUITE("conformance") {
         std::fill_n(anchor, kSlots, kNoAnchor);
         // Rows of each slot, step by step: slots without rows, drafts that are rejected, long
         // chunks, and a slot that begins anew from another's anchor.
-        const std::vector<std::vector<uint32_t>> steps = {
-            {3, 0, 1, 45}, {30, 1, 0, 8}, {1, 2, 7, 1}, {55, 5, 16, 33}, {1, 8, 17, 3}, {30, 30, 9, 31}};
+        const std::vector<std::vector<uint32_t>> steps = {{3, 0, 1, 45}, {30, 1, 0, 8},
+                                                          {1, 2, 7, 1},  {55, 5, 16, 33},
+                                                          {1, 8, 17, 3}, {30, 30, 9, 31}};
         for (size_t number = 0; number < steps.size(); ++number) {
           CAPTURE(number);
           std::vector<RowSpan> own(kSlots);
@@ -304,19 +315,17 @@ TEST_SUITE("conformance") {
           *spans.host = own;
           twin.machine().write(spans.gpu, own);
           set.host->front() = {rows.at(false), spans.at(false), row_count, kSlots};
-          twin.machine().write(set.gpu, std::vector<RowSet>{
-                                            {rows.at(true), spans.at(true), row_count, kSlots}});
+          twin.machine().write(
+              set.gpu, std::vector<RowSet>{{rows.at(true), spans.at(true), row_count, kSlots}});
           *in.host = normal_values(kMaxRows * in_stride, 10 + static_cast<uint32_t>(number));
           twin.machine().write(in.gpu, *in.host);
           twin.run<NgramConvParams>(
               "ngram_conv", kNgramConvParamsDigest, blocks_of(channels, kConvChannels), kMaxRows,
               [&](bool gpu) {
-                return NgramConvParams{in.at(gpu),     gated.at(gpu), weight.at(gpu),
-                                       x.at(gpu),      set.at(gpu),   slots.at(gpu),
-                                       anchors.at(gpu), slot_bytes,   anchor_bytes,
-                                       in_stride,      gated_stride,  x_stride,
-                                       channels,       shape.taps,    shape.dilation,
-                                       0};
+                return NgramConvParams{in.at(gpu),   gated.at(gpu), weight.at(gpu),  x.at(gpu),
+                                       set.at(gpu),  slots.at(gpu), anchors.at(gpu), slot_bytes,
+                                       anchor_bytes, in_stride,     gated_stride,    x_stride,
+                                       channels,     shape.taps,    shape.dilation,  0};
               },
               number);
           CHECK(twin.same(x));

@@ -24,7 +24,7 @@ int begin(const char* name, bool needs_context = true) {
   if (const int result = machine().begin_call(name)) return result;
   return needs_context && bound != &context_tag ? int{kCuInvalidContext} : int{kCuSuccess};
 }
-#define ATLAS_FAKE_BEGIN(...)                                                     \
+#define ATLAS_FAKE_BEGIN(...) \
   if (const int result = begin(__func__ __VA_OPT__(, ) __VA_ARGS__)) return result
 
 Stream* stream_of(CuStream stream) { return reinterpret_cast<Stream*>(stream); }
@@ -188,7 +188,8 @@ CuResult cuMemcpyDtoHAsync(void* to, CuDevicePtr from, size_t bytes, CuStream st
   if (!fake.is_device(from, bytes) && !fake.is_pinned(reinterpret_cast<void*>(from), bytes)) {
     return kCuInvalidValue;
   }
-  const void* source = fake.is_device(from, bytes) ? fake.memory(from) : reinterpret_cast<void*>(from);
+  const void* source =
+      fake.is_device(from, bytes) ? fake.memory(from) : reinterpret_cast<void*>(from);
   stream_of(stream)->submit([=] { std::memcpy(to, source, bytes); });
   return kCuSuccess;
 }
@@ -322,8 +323,8 @@ CuResult cuGraphAddKernelNode(CuGraphNode* node, CuGraph graph, const CuGraphNod
   ATLAS_FAKE_BEGIN();
   Node added;
   if (!machine().prepare(kernel_of(params->func), {params->grid_x, params->grid_y, params->grid_z},
-                         {params->block_x, params->block_y, params->block_z},
-                         params->shared_bytes, params->kernel_params[0], &added.launch)) {
+                         {params->block_x, params->block_y, params->block_z}, params->shared_bytes,
+                         params->kernel_params[0], &added.launch)) {
     return kCuInvalidValue;
   }
   for (size_t i = 0; i < after_count; ++i) added.after.push_back(reinterpret_cast<Node*>(after[i]));

@@ -97,8 +97,8 @@ Machine::Machine(const Script& script) : script_(script) {
   if (capacity_ == 0) return;
   const int file = ::memfd_create("atlas-fake-gpu", MFD_CLOEXEC);
   if (file < 0 || ::ftruncate(file, static_cast<off_t>(capacity_)) != 0) std::abort();
-  void* hidden = ::mmap(nullptr, capacity_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                        -1, 0);
+  void* hidden =
+      ::mmap(nullptr, capacity_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   void* seen = ::mmap(nullptr, capacity_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (hidden == MAP_FAILED || seen == MAP_FAILED) std::abort();
   ::close(file);

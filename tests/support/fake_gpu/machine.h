@@ -1,6 +1,7 @@
-// A GPU that is none: what the fake vendor libraries stand on. Kernels are those of the CPU test pack,
-// run by one thread for each stream. It is stricter than the real ones:
-// - device memory faults when the host touches it: kernels get other addresses of the same pages, as
+// A GPU that is none: what the fake vendor libraries stand on. Kernels are those of the CPU test
+// pack, run by one thread for each stream. It is stricter than the real ones:
+// - device memory faults when the host touches it: kernels get other addresses of the same pages,
+// as
 //   pointers in parameters are translated at launch (pointers in memory are not);
 // - new memory is full of ones; copies take pinned host memory only; freeing waits for all streams;
 // - a graph's nodes without an edge between them run in the order that was not meant.

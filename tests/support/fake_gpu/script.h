@@ -16,14 +16,14 @@ struct FakeDevice {
 struct Script {
   FakeDevice devices[4] = {};
   uint32_t device_count = 0;
-  int32_t version = 0;       // of the driver or runtime, as it counts
-  char missing[64] = {};     // an entry point that the library does not have
+  int32_t version = 0;         // of the driver or runtime, as it counts
+  char missing[64] = {};       // an entry point that the library does not have
   char failing_call[64] = {};  // this one answers `failing_code` ...
   uint32_t failing_at = 0;     // ... when it is called for the so-manieth time; 0: never
   int32_t failing_code = 0;
-  uint32_t fault_at = 0;    // the launch, counted from 1, that ends the device with ...
-  int32_t fault_code = 0;   // ... this result, told by every later call
-  uint32_t hang_at = 0;     // the launch that never ends
+  uint32_t fault_at = 0;              // the launch, counted from 1, that ends the device with ...
+  int32_t fault_code = 0;             // ... this result, told by every later call
+  uint32_t hang_at = 0;               // the launch that never ends
   uint32_t other_pinned_address = 0;  // 1: pinned memory has another address on the device
 };
 
