@@ -216,7 +216,8 @@ CuResult cuStreamDestroy(CuStream stream) {
 CuResult cuStreamQuery(CuStream stream) {
   ATLAS_FAKE_BEGIN();
   if (!machine().has_stream(stream_of(stream))) return kCuInvalidValue;
-  return stream_of(stream)->idle() ? kCuSuccess : kCuNotReady;
+  if (!stream_of(stream)->idle()) return kCuNotReady;
+  return machine().fault();
 }
 CuResult cuEventCreate(CuEvent* event, unsigned int) {
   ATLAS_FAKE_BEGIN();
@@ -236,7 +237,8 @@ CuResult cuEventRecord(CuEvent event, CuStream stream) {
 CuResult cuEventQuery(CuEvent event) {
   ATLAS_FAKE_BEGIN();
   const Event* fake = event_of(event);
-  return fake->done.load() >= fake->recorded.load() ? kCuSuccess : kCuNotReady;
+  if (fake->done.load() < fake->recorded.load()) return kCuNotReady;
+  return machine().fault();
 }
 
 CuResult cuModuleLoadData(CuModule* module, const void* image) {

@@ -101,6 +101,9 @@ class Machine {
   /// Counts a call; the result that the script wants of it, the device's fault, or 0.
   int begin_call(const char* name);
   uint32_t calls(const char* name);
+  /// What a launch has done to the device, or 0. Asked after "is it done", as work that faults is
+  /// done.
+  int fault() const { return fault_.load(); }
   bool stopping() const { return stopping_.load(); }
   /// The launch with this number does not end before the machine does.
   void hang();
