@@ -17,6 +17,10 @@ constexpr uint32_t quad_blocks(uint32_t groups, uint32_t n) {
   return blocks_of(uint64_t{groups} * quads_of(n), kQuadThreads);
 }
 
+/// `control_fetch`, `control_commit`, `draft_begin`: one block.
+inline constexpr uint32_t kControlThreads = 512;
+inline constexpr uint32_t kControlSharedBytes = 32 * sizeof(uint32_t);
+
 /// `rope`: a block makes the angles of up to kRopePairs pairs and turns about kRopeItems pairs of
 /// its row's heads.
 inline constexpr uint32_t kRopeThreads = 256;

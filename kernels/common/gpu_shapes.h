@@ -19,6 +19,15 @@ template <typename Params>
 constexpr LaunchShape gpu_shape(const Params&, uint32_t rows) {
   return {rows, 1, 1, kRowThreads, 0};
 }
+constexpr LaunchShape gpu_shape(const ControlFetchParams&, uint32_t) {
+  return {1, 1, 1, kControlThreads, kControlSharedBytes};
+}
+constexpr LaunchShape gpu_shape(const ControlCommitParams&, uint32_t) {
+  return {1, 1, 1, kControlThreads, kControlSharedBytes};
+}
+constexpr LaunchShape gpu_shape(const DraftBeginParams&, uint32_t) {
+  return {1, 1, 1, kControlThreads, kControlSharedBytes};
+}
 constexpr LaunchShape gpu_shape(const RmsNormParams& params, uint32_t rows) {
   return {rows, params.groups, 1, kNormThreads, kNormSharedBytes};
 }
