@@ -65,6 +65,11 @@ constexpr uint64_t gdn_row_floats(const GdnShape& s) {
   return 2 * s.key_heads * gdn_padded(s.key_dim) + s.value_heads * gdn_padded(s.value_dim);
 }
 
+/// What a GPU's workspace holds of a row behind all rows' floats: a key head's dot products with
+/// the keys of the row's chunk, k_i.k_j [kGdnChunk] and q_i.k_j [kGdnChunk]; then all rows' decays
+/// G [value_heads].
+constexpr uint64_t gdn_row_dots(const GdnShape& s) { return 2ull * s.key_heads * kGdnChunk; }
+
 /// Scratch of a CPU thread, in bytes: gdn_conv holds the taps of a head and a row of zeros.
 constexpr uint64_t gdn_conv_scratch_bytes(const GdnShape& s) {
   const uint32_t dim = s.key_dim > s.value_dim ? s.key_dim : s.value_dim;
@@ -87,12 +92,15 @@ constexpr uint64_t gdn_attend_scratch_bytes(const GdnShape& s) {
 /// come from the slot's ring or, at positions before the anchor's, from the anchor. Queries and keys
 /// are then made of unit length per head: x * s, s = 1 / sqrt(sum of x^2 + 1e-6), squares summed in
 /// 16 lanes by fma; queries are scaled further, (x * s) * (1 / sqrt(key_dim)). Leaves the rows of
-/// qkv in the ring and those before next_index in the next anchor. Grid: 2 key_heads + value_heads,
-/// a task takes one head's channels of all rows.
+/// qkv in the ring and those before next_index in the next anchor. CPU grid: 2 key_heads +
+/// value_heads, a task takes one head's channels of all rows. On a GPU, whose blocks run together,
+/// the ring is gdn_keep's to write, and the dot products among keys, which value heads share, are
+/// made here.
 ATLAS_CONTROL_PARAMS(GdnConvParams,
   const float* qkv;   // [m, channels]
   const float* conv;  // [channels, taps], the oldest tap first
   float* mixed;       // [m, gdn_row_floats]
+  float* dots;        // [m, key_heads, 2, kGdnChunk]; null on a CPU
   const RowSet* rows;
   unsigned char* slots;
   unsigned char* anchors;
@@ -122,10 +130,12 @@ ATLAS_CONTROL_PARAMS(GdnConvParams,
 /// and once a row past the chunk comes, with L its last position,
 ///   M1 = e^(G_L) * M0, then += (e^(G_L - G_j) * k_j) V_j^T for j ascending, by fma.
 /// So a row's bits do not depend on how rows are divided into steps. The state at next_index is left
-/// in next_anchor; `anchor` is only read. Grid: value_heads * sequences, a task takes value head
-/// task / sequences of span task % sequences.
+/// in next_anchor; `anchor` is only read. CPU grid: value_heads * sequences, a task takes value head
+/// task / sequences of span task % sequences. On a GPU gdn_keep puts G into the slot.
 ATLAS_CONTROL_PARAMS(GdnAttendParams,
   const float* mixed;    // [m, gdn_row_floats]
+  const float* dots;     // [m, key_heads, 2, kGdnChunk]; null on a CPU, as decays
+  float* decays;         // [m, value_heads]: G
   const float* b;        // [m, value_heads]
   const float* a;        // [m, value_heads]
   const float* a_log;    // [value_heads]
@@ -148,12 +158,16 @@ ATLAS_CONTROL_PARAMS(GdnAttendParams,
 );
 
 /// `gdn_keep`: puts the keys of the rows of a span's last chunk among the slot's pending ones, which
-/// gdn_attend still reads. Grid: key_heads * sequences, as gdn_attend.
+/// gdn_attend still reads; on a GPU also their G and the last rows of qkv. CPU grid: key_heads *
+/// sequences, as gdn_attend.
 ATLAS_CONTROL_PARAMS(GdnKeepParams,
   const float* mixed;
+  const float* qkv;     // as gdn_conv's; null on a CPU, as decays
+  const float* decays;  // [m, value_heads]
   const RowSet* rows;
   unsigned char* slots;
   uint64_t slot_stride;
+  uint64_t qkv_stride;
   uint32_t key_heads;
   uint32_t value_heads;
   uint32_t key_dim;

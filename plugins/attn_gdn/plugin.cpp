@@ -7,7 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/common/gdn.h"
+#include "kernels/common/gdn_grids.h"
+#include "kernels/common/platforms.h"
 #include "plugins/sdk/descriptor.h"
 #include "plugins/sdk/guard.h"
 #include "plugins/sdk/record.h"
@@ -18,6 +19,8 @@ namespace kernels = atlas::kernels;
 using atlas::sdk::Failure;
 
 constexpr uint32_t kMaxHeads = 4096;
+/// Blocks of a GPU's grid in its second dimension.
+constexpr uint32_t kMaxGrid = 65535;
 /// Of a page of the attention layers beside these: there are no pages here.
 constexpr uint32_t kPageTokens = 64;
 
@@ -29,8 +32,26 @@ kernels::GdnShape shape_of(const AtlasDelta& delta) {
   return {delta.key_heads, delta.value_heads, delta.key_dim, delta.value_dim, delta.conv_kernel};
 }
 
-uint64_t workspace_bytes(const AtlasAttentionProblem& problem) {
-  return problem.max_rows * kernels::gdn_row_floats(shape_of(*problem.delta)) * sizeof(float);
+/// The workspace: the rows' vectors, and on a GPU their dot products and decays, from these bytes
+/// on.
+struct Workspace {
+  uint64_t dots, decays, bytes;
+};
+Workspace workspace_of(const AtlasAttentionProblem& problem) {
+  const kernels::GdnShape shape = shape_of(*problem.delta);
+  const uint64_t rows = problem.max_rows * sizeof(float);
+  const uint64_t vectors = rows * kernels::gdn_row_floats(shape);
+  if (!kernels::is_gpu(problem.platform)) return {0, 0, vectors};
+  const uint64_t decays = vectors + rows * kernels::gdn_row_dots(shape);
+  return {vectors, decays, decays + rows * shape.value_heads};
+}
+
+/// Where something stands in the workspace; nowhere on a CPU.
+AtlasBufferRef in_workspace(const AtlasAttentionProblem& problem, uint64_t offset) {
+  if (offset == 0) return {ATLAS_NO_BUFFER, 0, 0};
+  AtlasBufferRef place = problem.workspace;
+  place.offset += offset;
+  return place;
 }
 
 /// Spans that a step may have.
@@ -51,9 +72,9 @@ void check_shape(const AtlasAttentionProblem& problem) {
     refuse("the problem has " + std::to_string(problem.struct_size) + " bytes, and " +
            std::to_string(sizeof(AtlasAttentionProblem)) + " are expected");
   }
-  if (problem.platform == nullptr || std::string_view(problem.platform) != "cpu") {
+  if (problem.platform == nullptr || kernels::find_platform(problem.platform) == nullptr) {
     refuse("platform '" + std::string(problem.platform == nullptr ? "" : problem.platform) +
-           "' is not supported: cpu is");
+           "' is not supported: cpu, h200, gb10 and strix-hip are");
   }
   if (problem.backend == nullptr || std::string_view(problem.backend) != "gdn") {
     refuse("backend '" + std::string(problem.backend == nullptr ? "" : problem.backend) +
@@ -91,10 +112,13 @@ void check_stride(const char* name, uint64_t stride, uint64_t least) {
   }
 }
 
-void check_state(const char* name, uint64_t stride, uint64_t floats) {
-  if (stride < floats * sizeof(float) || stride % alignof(float) != 0) {
+/// GPUs move 16 bytes at a time.
+void check_state(const char* name, uint64_t stride, uint64_t floats, bool gpu) {
+  const uint64_t unit = gpu ? 16 : alignof(float);
+  if (stride < floats * sizeof(float) || stride % unit != 0) {
     refuse(std::string(name) + "_stride " + std::to_string(stride) + ": a layer's part has " +
-           std::to_string(floats * sizeof(float)) + " bytes of float32");
+           std::to_string(floats * sizeof(float)) + " bytes of float32, in units of " +
+           std::to_string(unit));
   }
 }
 
@@ -105,8 +129,9 @@ void check_plan(const AtlasAttentionProblem& problem) {
   check_stride("b", delta.b_stride, delta.value_heads);
   check_stride("a", delta.a_stride, delta.value_heads);
   check_stride("out", problem.out_stride, uint64_t{delta.value_heads} * delta.value_dim);
-  check_state("slot", problem.slot_stride, kernels::gdn_slot_floats(shape));
-  check_state("anchor", problem.anchor_stride, kernels::gdn_anchor_floats(shape));
+  const bool gpu = kernels::is_gpu(problem.platform);
+  check_state("slot", problem.slot_stride, kernels::gdn_slot_floats(shape), gpu);
+  check_state("anchor", problem.anchor_stride, kernels::gdn_anchor_floats(shape), gpu);
   for (const AtlasBufferRef& ref :
        {delta.qkv, delta.b, delta.a, delta.conv, delta.a_log, delta.dt_bias, problem.out,
         problem.rows, problem.slots, problem.anchors, problem.workspace}) {
@@ -130,7 +155,7 @@ AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs
     const kernels::GdnShape shape = shape_of(delta);
     needs->page_tokens = kPageTokens;
     needs->bytes_per_page = 0;
-    needs->workspace_bytes = workspace_bytes(*problem);
+    needs->workspace_bytes = workspace_of(*problem).bytes;
     needs->bytes_per_slot = kernels::gdn_slot_floats(shape) * sizeof(float);
     needs->bytes_per_anchor = kernels::gdn_anchor_floats(shape) * sizeof(float);
     needs->anchor_tokens = kernels::kGdnChunk;
@@ -142,6 +167,20 @@ AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs
                                                    std::to_string(delta.conv_kernel));
     return AtlasCode{ATLAS_OK};
   });
+}
+
+/// The grid of a CPU's tasks and their scratch, or what the GPU kernel wants.
+template <typename Params>
+void set_shape(atlas::sdk::Launch<Params>& launch, const AtlasAttentionProblem& problem,
+               uint32_t tasks, uint64_t scratch, const kernels::LaunchShape& shape) {
+  if (kernels::is_gpu(problem.platform)) {
+    launch.grid(shape.x, shape.y, shape.z);
+    launch.block(shape.threads);
+    launch.shared_bytes(shape.shared_bytes);
+  } else {
+    launch.grid(tasks);
+    launch.shared_bytes(static_cast<uint32_t>(scratch));
+  }
 }
 
 /// What all three parameter structs state.
@@ -167,9 +206,12 @@ AtlasCode plan_conv(const AtlasAttentionProblem& problem, const AtlasRecordSink*
   conv.point(&conv.params.conv, delta.conv);
   conv.point(&conv.params.anchors, problem.anchors);
   conv.params.anchor_stride = problem.anchor_stride;
+  conv.point(&conv.params.dots, in_workspace(problem, workspace_of(problem).dots));
   conv.params.qkv_stride = delta.qkv_stride;
-  conv.grid(2 * delta.key_heads + delta.value_heads);
-  conv.shared_bytes(static_cast<uint32_t>(kernels::gdn_conv_scratch_bytes(shape_of(delta))));
+  const kernels::GdnShape shape = shape_of(delta);
+  set_shape(conv, problem, 2 * delta.key_heads + delta.value_heads,
+            kernels::gdn_conv_scratch_bytes(shape),
+            kernels::gdn_conv_shape(shape, problem.max_rows, sequences_of(problem)));
   return conv.emit(sink, error);
 }
 
@@ -189,13 +231,30 @@ AtlasCode plan_attend(const AtlasAttentionProblem& problem, const AtlasRecordSin
   attend.params.b_stride = delta.b_stride;
   attend.params.a_stride = delta.a_stride;
   attend.params.out_stride = problem.out_stride;
+  attend.point(&attend.params.dots, in_workspace(problem, workspace_of(problem).dots));
+  attend.point(&attend.params.decays, in_workspace(problem, workspace_of(problem).decays));
   attend.params.sequences = sequences_of(problem);
-  attend.grid(sequences_of(problem) * delta.value_heads);
-  attend.shared_bytes(static_cast<uint32_t>(kernels::gdn_attend_scratch_bytes(shape_of(delta))));
+  const kernels::GdnShape shape = shape_of(delta);
+  set_shape(attend, problem, sequences_of(problem) * delta.value_heads,
+            kernels::gdn_attend_scratch_bytes(shape),
+            kernels::gdn_attend_shape(shape, sequences_of(problem)));
   // A row reads its sequence's state.
-  attend.bytes_read(sequences_of(problem) * kernels::gdn_anchor_history(shape_of(delta)) *
-                    sizeof(float));
+  attend.bytes_read(sequences_of(problem) * kernels::gdn_anchor_history(shape) * sizeof(float));
   return attend.emit(sink, error);
+}
+
+AtlasCode plan_keep(const AtlasAttentionProblem& problem, const AtlasRecordSink* sink,
+                    AtlasError* error) {
+  const AtlasDelta& delta = *problem.delta;
+  atlas::sdk::Launch<kernels::GdnKeepParams> keep("gdn_keep", kernels::kGdnKeepParamsDigest);
+  set_common(keep, problem);
+  if (kernels::is_gpu(problem.platform)) keep.point(&keep.params.qkv, delta.qkv);
+  keep.point(&keep.params.decays, in_workspace(problem, workspace_of(problem).decays));
+  keep.params.qkv_stride = delta.qkv_stride;
+  keep.params.sequences = sequences_of(problem);
+  set_shape(keep, problem, sequences_of(problem) * delta.key_heads, 0,
+            kernels::gdn_keep_shape(shape_of(delta), sequences_of(problem)));
+  return keep.emit(sink, error);
 }
 
 AtlasCode plan(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink,
@@ -208,11 +267,7 @@ AtlasCode plan(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink
     check_plan(*problem);
     if (const AtlasCode code = plan_conv(*problem, sink, error); code != ATLAS_OK) return code;
     if (const AtlasCode code = plan_attend(*problem, sink, error); code != ATLAS_OK) return code;
-    atlas::sdk::Launch<kernels::GdnKeepParams> keep("gdn_keep", kernels::kGdnKeepParamsDigest);
-    set_common(keep, *problem);
-    keep.params.sequences = sequences_of(*problem);
-    keep.grid(sequences_of(*problem) * problem->delta->key_heads);
-    return keep.emit(sink, error);
+    return plan_keep(*problem, sink, error);
   });
 }
 
@@ -225,14 +280,24 @@ constexpr AtlasAttentionApi kApi = {
 
 constexpr AtlasPlugin kPlugin = atlas::sdk::attention_plugin(&kApi);
 
+/// The same kernels on every platform.
+consteval auto needed_kernels() {
+  std::array<AtlasDescriptorKernel, 3 * kernels::kPlatforms.size()> all{};
+  size_t count = 0;
+  for (const kernels::Platform& platform : kernels::kPlatforms) {
+    using atlas::sdk::required_kernel;
+    all[count++] = required_kernel(platform.name, "gdn_conv", kernels::kGdnConvParamsDigest);
+    all[count++] = required_kernel(platform.name, "gdn_attend", kernels::kGdnAttendParamsDigest);
+    all[count++] = required_kernel(platform.name, "gdn_keep", kernels::kGdnKeepParamsDigest);
+  }
+  return all;
+}
+
 }  // namespace
 
 ATLAS_DESCRIPTOR(atlas::sdk::describe(
     atlas::sdk::Identity{ATLAS_KIND_ATTENTION, "gdn", "0.1.0", "Apache-2.0"},
-    std::array<std::string_view, 1>{"cpu"},
-    std::array{atlas::sdk::required_kernel("cpu", "gdn_conv", kernels::kGdnConvParamsDigest),
-               atlas::sdk::required_kernel("cpu", "gdn_attend", kernels::kGdnAttendParamsDigest),
-               atlas::sdk::required_kernel("cpu", "gdn_keep", kernels::kGdnKeepParamsDigest)}));
+    std::array<std::string_view, 4>{"cpu", "h200", "gb10", "strix-hip"}, needed_kernels()));
 
 extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(
     const AtlasHost* host, AtlasError* error) {

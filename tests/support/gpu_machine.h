@@ -126,6 +126,11 @@ class GpuMachine {
                    const GpuLaunch& launch) {
     return backend_->run(kernel, digest, &params, sizeof(Params), launch);
   }
+  /// The same with parameters of any struct.
+  simt::Report run_raw(const std::string& kernel, uint64_t digest, const void* params,
+                       uint64_t params_bytes, const GpuLaunch& launch) {
+    return backend_->run(kernel, digest, params, params_bytes, launch);
+  }
 
  private:
   void* add(const std::string& name, const void* values, uint64_t bytes, bool writable) {

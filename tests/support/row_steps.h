@@ -47,6 +47,11 @@ class PlannedRecords {
       }
     }
   }
+  /// Calls what(record, params) for each record, its parameters relocated.
+  template <typename What>
+  void each(const What& what) const {
+    for (const Record& record : records_) what(record.head, record.params.data());
+  }
   void run(const CpuPack& pack, Split split) const {
     for (const Record& record : records_) {
       pack.run_raw(record.head.kernel, record.params.data(),

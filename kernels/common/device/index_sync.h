@@ -20,6 +20,15 @@ ATLAS_DEVICE uint32_t thread_index() {
 ATLAS_DEVICE uint32_t lane_index() { return thread_index() % kWarpLanes; }
 ATLAS_DEVICE uint32_t warp_index() { return thread_index() / kWarpLanes; }
 
+/// The same value, of which the compiler knows nothing: what is computed from it stays in the loop
+/// where it stands. (clang for gfx1151 moves addresses out of loops until registers spill.)
+ATLAS_DEVICE uint32_t opaque(uint32_t value) {
+#if defined(ATLAS_FORM_HIP)
+  asm volatile("" : "+v"(value));
+#endif
+  return value;
+}
+
 /// Dimension 0, 1 or 2 of the block's place in the grid.
 template <uint32_t kDimension = 0>
 ATLAS_DEVICE uint32_t block_index() {

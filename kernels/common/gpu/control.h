@@ -6,8 +6,8 @@
 
 namespace atlas::kernels {
 
-/// Calls body(s) by all lanes of a warp for each sequence s for which `wanted(s)` holds; warps share
-/// the sequences. `wanted` is asked of one lane.
+/// Calls body(s) by all lanes of a warp for each sequence s for which `wanted(s)` holds; warps
+/// share the sequences. `wanted` is asked of one lane.
 template <typename Wanted, typename Body>
 ATLAS_DEVICE void each_wanted_sequence(uint32_t count, const Wanted& wanted, const Body& body) {
   using namespace device;
@@ -152,8 +152,8 @@ ATLAS_DEVICE bool take_entry(const ControlFetchParams& params, const ControlLimi
   StepControl* control = params.control;
   const uint64_t next_step = load(&control->next_step);
   const EntryLayout* layout = &control->entry_layout;
-  const unsigned char* from = load(&control->ring) +
-                              (next_step - 1) % limits.ring_entries * load(&layout->bytes);
+  const unsigned char* from =
+      load(&control->ring) + (next_step - 1) % limits.ring_entries * load(&layout->bytes);
   unsigned char* to = load(&control->entry);
   head = load_struct(reinterpret_cast<const StepEntry*>(from));
   // Every thread has read the same ring entry, but the host may have written meanwhile.
@@ -211,8 +211,7 @@ ATLAS_DEVICE_KERNEL(control_fetch, ControlFetchParams, kControlThreads) {
       }
       uint32_t more_rows, more_logit_rows;
       span.sequence = s;
-      span.first_row =
-          rows + block_before<kControlThreads>(span.row_count, shared, more_rows);
+      span.first_row = rows + block_before<kControlThreads>(span.row_count, shared, more_rows);
       span.logit_first =
           logit_rows + block_before<kControlThreads>(span.logit_count, shared, more_logit_rows);
       if (s < spans) store_struct(to + s, span);
@@ -246,8 +245,7 @@ ATLAS_DEVICE uint32_t commit_sequence(StepControl* control, const SequenceInput*
   SlotState* slot = load(&control->slots) + slot_index;
   const bool feed_back = (flags & kSequenceFeedBack) != 0;
   const uint32_t row_count = load(&span->row_count), logit_first = load(&span->logit_first);
-  const uint32_t counted =
-      feed_back ? smaller(load(&span->accepted) + 1, row_count) : row_count;
+  const uint32_t counted = feed_back ? smaller(load(&span->accepted) + 1, row_count) : row_count;
   const uint32_t length = load(&slot->length) + counted, error = load(&slot->error);
   store(&slot->length, length);
   // The ids of the counted rows come before the next position, nearest first.
@@ -307,8 +305,8 @@ ATLAS_DEVICE_KERNEL(control_commit, ControlCommitParams, kControlThreads) {
   if (thread_index() == 0) store(errors, load(&control->error));
   block_barrier();  // the step's own error is there before others join it
   for (uint32_t s = thread_index(); s < count; s += kControlThreads) {
-    auto* results = reinterpret_cast<SequenceResult*>(
-        result_of(control) + load(&control->result_layout.sequences));
+    auto* results = reinterpret_cast<SequenceResult*>(result_of(control) +
+                                                      load(&control->result_layout.sequences));
     const uint32_t error = commit_sequence(control, sequences + s, s, results + s);
     if (error != 0) atomic_or(errors, error);
   }
@@ -319,9 +317,9 @@ ATLAS_DEVICE_KERNEL(control_commit, ControlCommitParams, kControlThreads) {
         const uint32_t first = load(&span->logit_first) * (sizeof(RowScore) / 4);
         const uint32_t words = load(&span->logit_count) * (sizeof(RowScore) / 4);
         const auto* from = reinterpret_cast<const uint32_t*>(load(&control->scores)) + first;
-        auto* to = reinterpret_cast<uint32_t*>(result_of(control) +
-                                               load(&control->result_layout.scores)) +
-                   first;
+        auto* to =
+            reinterpret_cast<uint32_t*>(result_of(control) + load(&control->result_layout.scores)) +
+            first;
         for (uint32_t i = lane_index(); i < words; i += kWarpLanes) store(to + i, load(from + i));
       });
   block_barrier();  // results are written before the step's number says so
@@ -379,8 +377,8 @@ ATLAS_DEVICE_KERNEL(draft_begin, DraftBeginParams, kControlThreads) {
     uint32_t next = 0;
     if (after < drafting.counted) next = load(&rows[row + 1].token);
     if (after == drafting.counted) {
-      next = drafting.sampled != kNoToken ? drafting.sampled
-                                          : load(&arrays.sequences[s].next_token);
+      next =
+          drafting.sampled != kNoToken ? drafting.sampled : load(&arrays.sequences[s].next_token);
     }
     store(next_ids + row, next < vocab ? next : 0);
   }
@@ -401,8 +399,7 @@ ATLAS_DEVICE_KERNEL(draft_begin, DraftBeginParams, kControlThreads) {
       drafted = drafting.sampled != kNoToken && uint64_t{last} + 1 + drafts < max_positions;
     }
     uint32_t more;
-    const uint32_t row =
-        draft_rows + block_before<kControlThreads>(drafted ? 1 : 0, shared, more);
+    const uint32_t row = draft_rows + block_before<kControlThreads>(drafted ? 1 : 0, shared, more);
     draft_rows += more;
     if (!drafted) continue;
     const uint32_t source = span.first_row + drafting.counted - 1;

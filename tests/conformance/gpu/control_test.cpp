@@ -71,7 +71,8 @@ class ControlRun {
     const ControlLimits& limits = block_.limits();
     std::vector<PageUpdate> pages(below(4) == 0 ? limits.max_page_updates : below(3));
     // Few places, so that some are updated more than once.
-    for (PageUpdate& page : pages) page = {below(3), below(limits.max_pages), below(limits.pool_pages), 0};
+    for (PageUpdate& page : pages)
+      page = {below(3), below(limits.max_pages), below(limits.pool_pages), 0};
     return pages;
   }
 
@@ -80,7 +81,8 @@ class ControlRun {
     std::vector<uint32_t> slots(limits.max_slots);
     for (uint32_t i = 0; i < slots.size(); ++i) slots[i] = i;
     std::shuffle(slots.begin(), slots.end(), random_);
-    slots.resize(std::min(limits.max_sequences, below(4) == 0 ? limits.max_sequences : 1 + below(6)));
+    slots.resize(
+        std::min(limits.max_sequences, below(4) == 0 ? limits.max_sequences : 1 + below(6)));
     std::vector<Share> shares;
     uint32_t rows = limits.max_rows, logit_rows = limits.max_logit_rows;
     uint32_t updates = limits.max_count_updates, biases = limits.max_biases;
@@ -103,9 +105,12 @@ class ControlRun {
       }
       if (spares != 0) share.spare_anchor = spares + below(spares);
       const bool feed_back = (share.flags & kSequenceFeedBack) != 0;
-      const uint32_t count = feed_back ? 1 + below(kMaxVerifyRows) : below(5) == 0 ? 1 + below(40) : 1 + below(3);
+      const uint32_t count = feed_back       ? 1 + below(kMaxVerifyRows)
+                             : below(5) == 0 ? 1 + below(40)
+                                             : 1 + below(3);
       if (count > rows || (feed_back && count > logit_rows)) continue;
-      for (uint32_t r = 0; r < count; ++r) share.ids.push_back(feed_back ? kNoToken : below(limits.vocab));
+      for (uint32_t r = 0; r < count; ++r)
+        share.ids.push_back(feed_back ? kNoToken : below(limits.vocab));
       share.logit_count = feed_back ? count : std::min({count, logit_rows, below(3) + 1});
       rows -= count;
       logit_rows -= share.logit_count;

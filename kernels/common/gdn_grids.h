@@ -1,0 +1,72 @@
+// Blocks, grids and shared memory of Gated DeltaNet's kernels on GPUs, for the records that launch
+// them and for the kernels. Plain C++; nothing here changes a result.
+#pragma once
+
+#include "kernels/common/gdn.h"
+#include "kernels/common/gpu_shapes.h"
+
+namespace atlas::kernels {
+
+/// Rows of a chunk that are done a row at a time, from a state and pending rows that stand in
+/// shared memory; more are done as tiles.
+inline constexpr uint32_t kGdnFewRows = 8;
+/// Floats of the queries and keys of such rows; wider heads have fewer such rows.
+inline constexpr uint32_t kGdnFewFloats = 2 * kGdnFewRows * 128;
+constexpr bool gdn_few_rows(uint32_t rows, uint32_t key_dim) {
+  return rows <= kGdnFewRows && 2 * rows * gdn_padded(key_dim) <= kGdnFewFloats;
+}
+
+/// Slices of operands that tiles are made from: two buffers of [kGdnSlice][kGdnSliceStride].
+inline constexpr uint32_t kGdnSlice = 16;
+inline constexpr uint32_t kGdnSliceStride = 2 * kGdnChunk + 4;  // 4: fewer bank conflicts
+inline constexpr uint32_t kGdnSliceFloats = kGdnSlice * kGdnSliceStride;
+
+/// `gdn_conv`: grid (key heads, value heads; tiles: rows of a span in one chunk).
+inline constexpr uint32_t kGdnConvThreads = 256;
+/// Keys of a chunk that few rows are multiplied with, as the slot holds them: [key_dim, kGdnChunk].
+constexpr uint32_t gdn_conv_panel_floats(uint32_t key_dim) {
+  return key_dim <= 128 ? key_dim * kGdnChunk : 0;  // wider heads are done as tiles
+}
+constexpr uint32_t gdn_conv_shared_bytes(uint32_t key_dim) {
+  const uint32_t few = gdn_conv_panel_floats(key_dim) + kGdnFewFloats;
+  return (few > 2 * kGdnSliceFloats ? few : 2 * kGdnSliceFloats) * sizeof(float);
+}
+constexpr LaunchShape gdn_conv_shape(const GdnShape& s, uint32_t max_rows, uint32_t sequences) {
+  const uint64_t tiles = max_rows / kGdnChunk + 2ull * sequences;
+  const auto most = static_cast<uint32_t>(tiles < max_rows ? tiles : max_rows);
+  return {s.key_heads + s.value_heads, most, 1, kGdnConvThreads, gdn_conv_shared_bytes(s.key_dim)};
+}
+
+/// `gdn_attend`: grid (value heads * column parts, sequences). A block has a head's state for some
+/// columns of values.
+inline constexpr uint32_t kGdnColumns = 32;
+inline constexpr uint32_t kGdnAttendThreads = 128;
+constexpr uint32_t gdn_column_parts(uint32_t value_dim) {
+  return (value_dim + kGdnColumns - 1) / kGdnColumns;
+}
+/// In floats: the state [key_dim, kGdnColumns]; V [kGdnChunk, kGdnColumns]; beta, G, e^G and
+/// e^(G_L - G) [kGdnChunk] each; then, one after another, slices, coefficients of tiles (blocks of
+/// 8 by 8 up to the diagonal, of A and B), or what few rows need.
+inline constexpr uint32_t kGdnGroup = 8;
+inline constexpr uint32_t kGdnGroups = kGdnChunk / kGdnGroup;
+inline constexpr uint32_t kGdnBlockFloats = kGdnGroup * kGdnGroup;
+inline constexpr uint32_t kGdnBlocks = kGdnGroups * (kGdnGroups + 1) / 2;
+inline constexpr uint32_t kGdnWorkFloats = 2 * kGdnBlocks * kGdnBlockFloats;
+static_assert(kGdnWorkFloats >= 2 * kGdnSliceFloats);
+static_assert(kGdnWorkFloats >=
+              kGdnFewFloats + 2 * kGdnFewRows * kGdnChunk + 4 * kGdnFewRows * kGdnColumns);
+constexpr uint32_t gdn_attend_shared_floats(uint32_t key_dim) {
+  return key_dim * kGdnColumns + kGdnChunk * kGdnColumns + 4 * kGdnChunk + kGdnWorkFloats;
+}
+constexpr LaunchShape gdn_attend_shape(const GdnShape& s, uint32_t sequences) {
+  return {s.value_heads * gdn_column_parts(s.value_dim), sequences, 1, kGdnAttendThreads,
+          gdn_attend_shared_floats(s.key_dim) * static_cast<uint32_t>(sizeof(float))};
+}
+
+/// `gdn_keep`: grid (key heads, sequences).
+inline constexpr uint32_t kGdnKeepThreads = 256;
+constexpr LaunchShape gdn_keep_shape(const GdnShape& s, uint32_t sequences) {
+  return {s.key_heads, sequences, 1, kGdnKeepThreads, 0};
+}
+
+}  // namespace atlas::kernels

@@ -1,0 +1,3 @@
+// Convolution of Gated DeltaNet and what its slots keep: kernels/common/gpu/gdn_conv.h built for
+// strix-hip.
+#include "kernels/common/gpu/gdn_conv.h"
