@@ -10,8 +10,12 @@ namespace atlas::quantize {
 
 namespace {
 
-constexpr uint64_t kColumns =
-    2 * kTileSide;  // of a thread's piece: tiles that are searched at once
+/// Columns of a thread's piece: tiles that are searched at once, fewer where threads would be idle.
+uint64_t piece_columns(uint64_t columns, uint32_t threads) {
+  uint64_t tiles = TileSearch::kTiles;
+  while (tiles > 1 && columns / (tiles * kTileSide) < threads) tiles /= 2;
+  return tiles * kTileSide;
+}
 
 /// Aims of a block of 16 rows, [16][width], for columns from `begin` on.
 void aim(const Matrix& weight, const Matrix* factor, const std::vector<float>& errors,
@@ -93,10 +97,11 @@ TrellisWeight ldlq(const Matrix& weight, const Matrix* factor, const SearchTable
   out.decoded = Matrix(weight.rows, weight.columns);
   out.packed.resize(weight.rows / kTileSide * (weight.columns / kTileSide) * 8 * table.bits());
   SearchPool pool(table);
-  for_each_piece((weight.columns + kColumns - 1) / kColumns, threads, [&](uint64_t piece) {
-    const uint64_t begin = piece * kColumns;
+  const uint64_t width = piece_columns(weight.columns, threads);
+  for_each_piece((weight.columns + width - 1) / width, threads, [&](uint64_t piece) {
+    const uint64_t begin = piece * width;
     auto search = pool.take();
-    round_columns(weight, factor, table, *search, begin, std::min(kColumns, weight.columns - begin),
+    round_columns(weight, factor, table, *search, begin, std::min(width, weight.columns - begin),
                   out);
     pool.give_back(std::move(search));
   });
@@ -108,15 +113,16 @@ double sample_error(const Matrix& weight, double scale, const SearchTable& table
   const auto& places = tile_places();
   const uint64_t row_tiles = weight.columns / kTileSide;
   const uint64_t tiles = weight.rows / kTileSide * row_tiles;
-  const uint64_t pairs = std::max<uint64_t>(1, std::min(most, tiles) / 2);
-  std::vector<double> errors(pairs);
+  constexpr uint32_t kGroup = TileSearch::kTiles;
+  const uint64_t groups = std::max<uint64_t>(1, std::min(most, tiles) / kGroup);
+  std::vector<double> errors(groups);
   SearchPool pool(table);
-  for_each_piece(pairs, threads, [&](uint64_t pair) {
-    float targets[2 * kTileWeights];
-    uint16_t states[2 * kTileWeights];
-    for (uint64_t i = 0; i < 2; ++i) {
+  for_each_piece(groups, threads, [&](uint64_t group) {
+    float targets[kGroup * kTileWeights];
+    uint16_t states[kGroup * kTileWeights];
+    for (uint64_t i = 0; i < kGroup; ++i) {
       // Steps of an odd number touch all rows and columns of tiles.
-      const uint64_t tile = (2 * pair + i) * (tiles / (2 * pairs) | 1) % tiles;
+      const uint64_t tile = (kGroup * group + i) * (tiles / (kGroup * groups) | 1) % tiles;
       const uint64_t first_row = tile / row_tiles * kTileSide;
       const uint64_t first_column = tile % row_tiles * kTileSide;
       for (uint32_t t = 0; t < kTileWeights; ++t) {
@@ -125,16 +131,16 @@ double sample_error(const Matrix& weight, double scale, const SearchTable& table
       }
     }
     auto search = pool.take();
-    search->search(targets, states, 2);
+    search->search(targets, states, kGroup);
     pool.give_back(std::move(search));
-    for (uint32_t i = 0; i < 2 * kTileWeights; ++i) {
+    for (uint32_t i = 0; i < kGroup * kTileWeights; ++i) {
       const double apart = (double{table.values()[states[i]]} - targets[i]) / scale;
-      errors[pair] += apart * apart;
+      errors[group] += apart * apart;
     }
   });
   double sum = 0;
   for (const double error : errors) sum += error;
-  return sum / static_cast<double>(pairs * 2 * kTileWeights);
+  return sum / static_cast<double>(groups * kGroup * kTileWeights);
 }
 
 }  // namespace atlas::quantize

@@ -5,9 +5,11 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <random>
 #include <set>
 
+#include "tests/support/cpu_targets.h"
 #include "tests/unit/tools/quantize/exl3_reader.h"
 #include "tools/atlas-quantize/ldlq.h"
 #include "tools/atlas-quantize/products.h"
@@ -98,22 +100,23 @@ TEST_CASE("tiles: places are a bijection, and packed bits give the states back")
   for (uint32_t i = 1; i < 16; ++i) CHECK(words[i] == 0);
 }
 
-TEST_CASE("search: rings are closed, for every number of bits") {
-  const Matrix targets = normal(2, kTileWeights, 3);
+TEST_CASE("search: rings are closed, for every number of bits and of tiles") {
+  constexpr uint32_t kTiles = TileSearch::kTiles;
+  const Matrix targets = normal(kTiles, kTileWeights, 3);
   for (uint32_t bits = 1; bits <= 8; ++bits) {
     const SearchTable table = scaled_table(bits);
     TileSearch search(table);
-    uint16_t states[2 * kTileWeights], alone[kTileWeights];
-    search.search(targets.values.data(), states, 2);
-    for (uint32_t i = 0; i < 2; ++i) {
+    uint16_t states[kTiles * kTileWeights], fewer[kTiles * kTileWeights];
+    search.search(targets.values.data(), states, kTiles);
+    for (uint32_t i = 0; i < kTiles; ++i) {
       const uint16_t* tile = states + i * kTileWeights;
       for (uint32_t t = 0; t < kTileWeights; ++t) {
         const uint32_t before = tile[(t + kTileWeights - 1) % kTileWeights];
         REQUIRE((before << bits & 0xffff & ~((1u << bits) - 1)) == (tile[t] & ~((1u << bits) - 1)));
       }
       // Tiles that are searched together do not see each other.
-      search.search(targets.row(i).data(), alone, 1);
-      CHECK(std::equal(alone, alone + kTileWeights, tile));
+      search.search(targets.row(i).data(), fewer, kTiles - i);
+      CHECK(std::equal(fewer, fewer + (kTiles - i) * kTileWeights, tile));
       std::vector<uint32_t> words(8 * bits);
       pack_tile(tile, bits, words.data());
       std::vector<uint16_t> stored(16 * bits);
@@ -121,6 +124,40 @@ TEST_CASE("search: rings are closed, for every number of bits") {
       const auto read = testing::exl3_states(stored.data(), bits);
       CHECK(std::equal(read.begin(), read.end(), tile));
     }
+  }
+}
+
+TEST_CASE("search: every instruction set finds the same states") {
+  const Matrix targets = normal(2, kTileWeights, 4);
+  for (const uint32_t bits : {1u, 2u, 3u, 4u, 7u}) {
+    const SearchTable table = scaled_table(bits);
+    std::vector<uint16_t> first;
+    for (const test::CpuTarget& target : test::cpu_targets()) {
+      const test::ForcedTarget forced(target);
+      std::vector<uint16_t> states(2 * kTileWeights);
+      TileSearch(table).search(targets.values.data(), states.data(), 2);
+      if (first.empty()) first = states;
+      CHECK_MESSAGE(states == first, target.name << ", bits " << bits);
+    }
+  }
+}
+
+TEST_CASE("search: targets far away and those that are no numbers do no harm") {
+  for (const uint32_t bits : {1u, 4u, 8u}) {
+    const SearchTable table = scaled_table(bits);
+    Matrix targets = normal(2, kTileWeights, 12);
+    for (uint32_t t = 0; t < kTileWeights; t += 5) targets.at(1, t) = t % 2 == 0 ? 1e30f : -1e30f;
+    targets.at(1, 7) = std::numeric_limits<float>::quiet_NaN();
+    uint16_t states[2 * kTileWeights];
+    TileSearch(table).search(targets.values.data(), states, 2);
+    double large = 0;
+    for (uint32_t t = 0; t < kTileWeights; t += 5) {
+      large += (t % 2 == 0 ? 1 : -1) * table.values()[states[kTileWeights + t]] / 52.0;
+    }
+    CHECK(large > 1.5);  // each goes to its side
+    uint16_t alone[kTileWeights];
+    TileSearch(table).search(targets.row(0).data(), alone, 1);
+    CHECK(std::equal(alone, alone + kTileWeights, states));
   }
 }
 
