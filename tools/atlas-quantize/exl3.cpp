@@ -229,7 +229,7 @@ EncodedLinear encode_exl3(const std::string& module, const Matrix& weight, const
   }
   // With the scales as they are stored, so that their rounding costs nothing.
   const TrellisWeight trellis = ldlq(rotated(w, scales.inputs, scales.outputs, o.threads),
-                                     factor ? &*factor : nullptr, table, o.threads);
+                                     factor ? &*factor : nullptr, table, o.threads, o.on_part);
   out.decoded = reconstruct(trellis.decoded, scales, weight.rows, weight.columns, o.threads);
   if (moments.mean != nullptr) {
     out.proxy_error = proxy_error(weight, out.decoded, *moments.mean, o.threads);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "tools/atlas-quantize/hessian.h"
@@ -16,6 +17,7 @@ struct Exl3Options {
   uint64_t seed = 0;           // of the random signs
   bool error_feedback = true;  // LDLQ; false rounds every tile by itself
   uint32_t threads = 1;
+  std::function<void(double)> on_part;  // hears the share that is done, one call at a time
 };
 
 /// Four tensors under exllamav3's names: `<module>.trellis` I16 [k/16, n/16, 16 K], `.suh` F16 [k],

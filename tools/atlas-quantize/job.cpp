@@ -192,6 +192,7 @@ class Job {
       return cancelled("stopped after {} linears, as asked", finished_);
     }
     ++finished_;
+    told_ = 0;
     progress_.advance(0, item.module);
     const auto start = Clock::now();
     ATLAS_ASSIGN_OR_RETURN(const Matrix weight, source_.read(*item.tensor));
@@ -208,7 +209,7 @@ class Job {
     entry.note = linear.note;
     entry.seconds = seconds_since(start);
     ATLAS_RETURN_IF_ERROR(work_.keep(entry, std::move(linear.tensors)));
-    progress_.advance(item.weights(), item.module);
+    progress_.advance(item.weights() - told_, item.module);
     return {};
   }
 
@@ -238,7 +239,15 @@ class Job {
                         .codebook = o_.codebook,
                         .seed = o_.seed,
                         .error_feedback = o_.error_feedback,
-                        .threads = o_.threads});
+                        .threads = o_.threads,
+                        .on_part = [&](double share) { tell_part(item, share); }});
+  }
+
+  /// A head alone may take minutes.
+  void tell_part(const Item& item, double share) {
+    const auto done = static_cast<uint64_t>(share * static_cast<double>(item.weights()));
+    progress_.advance(done - told_, item.module);
+    told_ = done;
   }
 
   /// Opens the model for calibration if a linear is left that needs it.
@@ -284,6 +293,7 @@ class Job {
   Progress progress_;
   Report report_;
   uint64_t finished_ = 0;  // by this run
+  uint64_t told_ = 0;      // to the progress, of the linear in hand
   std::unique_ptr<Calibration> calibration_;
   std::vector<std::string> files_;
 };

@@ -92,18 +92,24 @@ class SearchPool {
 }  // namespace
 
 TrellisWeight ldlq(const Matrix& weight, const Matrix* factor, const SearchTable& table,
-                   uint32_t threads) {
+                   uint32_t threads, const std::function<void(double)>& on_part) {
   TrellisWeight out;
   out.decoded = Matrix(weight.rows, weight.columns);
   out.packed.resize(weight.rows / kTileSide * (weight.columns / kTileSide) * 8 * table.bits());
   SearchPool pool(table);
   const uint64_t width = piece_columns(weight.columns, threads);
-  for_each_piece((weight.columns + width - 1) / width, threads, [&](uint64_t piece) {
+  const uint64_t pieces = (weight.columns + width - 1) / width;
+  std::mutex mutex;
+  uint64_t done = 0;
+  for_each_piece(pieces, threads, [&](uint64_t piece) {
     const uint64_t begin = piece * width;
     auto search = pool.take();
     round_columns(weight, factor, table, *search, begin, std::min(width, weight.columns - begin),
                   out);
     pool.give_back(std::move(search));
+    const std::lock_guard lock(mutex);
+    ++done;
+    if (on_part) on_part(static_cast<double>(done) / static_cast<double>(pieces));
   });
   return out;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "tools/atlas-quantize/tensors.h"
@@ -19,9 +20,10 @@ struct TrellisWeight {
 /// Rounds `weight` [k, n] (16 divides both), from its last block of 16 rows to the first: block i
 /// aims at W_i + sum over j > i of L_ji^T (W_j - decoded_j). `factor` is L of `block_ldl`, null for
 /// plain rounding. Columns do not depend on each other: `threads` share them.
+/// `on_part`, if it is not empty, hears which share of the columns is done, one call at a time.
 /// Source: QuIP# and QTIP's BlockLDLQ.
 TrellisWeight ldlq(const Matrix& weight, const Matrix* factor, const SearchTable& table,
-                   uint32_t threads);
+                   uint32_t threads, const std::function<void(double)>& on_part = {});
 
 /// Mean squared error of tiles, of a sample of at most `most` tiles of `weight` * `scale`, in the
 /// weight's own units.

@@ -200,6 +200,34 @@ TEST_CASE("block_ldl: the factor gives the matrix back") {
   CHECK_FALSE(block_ldl(Matrix(32, 32), 0.01));
 }
 
+TEST_CASE("moments: an expert that few rows reach borrows those of its layer") {
+  constexpr uint64_t kInputs = 8;
+  Hessian all(kInputs);
+  all.add(normal(400, kInputs, 31).values, 1);
+  const Matrix layer = all.mean();
+  Hessian own(kInputs);
+  Moments moments = mix_moments(own, all);
+  CHECK(moments.kind == "mixed");
+  CHECK(moments.rows == 0);
+  CHECK(moments.mean->values == layer.values);
+  // As many rows as inputs: half of each.
+  own.add(normal(kInputs, kInputs, 32, 3).values, 1);
+  moments = mix_moments(own, all);
+  CHECK(moments.kind == "mixed");
+  const Matrix mine = own.mean();
+  for (size_t i = 0; i < layer.values.size(); ++i) {
+    CHECK(moments.mean->values[i] ==
+          doctest::Approx(0.5 * (mine.values[i] + layer.values[i])).epsilon(1e-5));
+  }
+  own.add(normal(3 * kInputs, kInputs, 33, 3).values, 1);
+  moments = mix_moments(own, all);
+  CHECK(moments.kind == "full");
+  CHECK(moments.rows == 4 * kInputs);
+  CHECK(moments.mean->values == own.mean().values);
+  // A layer that no row reached: nothing is known.
+  CHECK(mix_moments(Hessian(kInputs), Hessian(kInputs)).mean == nullptr);
+}
+
 TEST_CASE("linears: an independent reader gets what the encoder says, padded or not") {
   struct Size {
     uint64_t n, k;
@@ -253,7 +281,13 @@ TEST_CASE("linears: error feedback halves the error that correlated inputs see")
   for (const uint32_t bits : {2u, 4u}) {
     const auto plain =
         encode_exl3("m", weight, moments, {.bits = bits, .error_feedback = false, .threads = 2});
-    const auto fed = encode_exl3("m", weight, moments, {.bits = bits, .threads = 2});
+    double told = 0;
+    const auto fed = encode_exl3("m", weight, moments,
+                                 {.bits = bits, .threads = 2, .on_part = [&](double share) {
+                                    CHECK(share > told);
+                                    told = share;
+                                  }});
+    CHECK(told == 1);
     CHECK(fed.proxy_error < 0.6 * plain.proxy_error);
     CHECK(relative_error(weight, fed.decoded) > relative_error(weight, plain.decoded));
   }

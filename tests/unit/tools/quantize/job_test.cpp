@@ -214,6 +214,31 @@ TEST_CASE("a model with experts in NVFP4 predicts nearly what its source does") 
   for (const std::string& note : report.notes) CHECK_MESSAGE(note.empty(), note);
   REQUIRE(report.evaluated);
   CHECK(report.evaluation.kl_mean < 0.06);
+  // What the documentation says stays in bf16, whatever the format.
+  const std::pair<const char*, const char*> kept[] = {
+      {"model.embed_tokens.weight", "embedding"},
+      {"lm_head.weight", "output head"},
+      {"model.layers.0.mlp.gate.weight", "router"},
+      {"model.layers.0.mlp.shared_expert_gate.weight", "gate of the shared expert"},
+      {"model.layers.0.linear_attn.in_proj_a.weight", "small"},
+      {"model.layers.3.self_attn.indexer.index_qk_proj.weight", "indexer"},
+      {"model.layers.0.mlp_hyper_connection.input_mix_weight_up.weight", "gated residual streams"},
+  };
+  for (const auto& [module, why] : kept) {
+    CHECK_FALSE(entry_of(report, module).quantized);
+    CHECK_MESSAGE(entry_of(report, module).note == why, module);
+    CHECK(entry_of(report, module).bits_per_weight == 16);
+  }
+  uint32_t tables = 0;
+  for (const Entry& entry : report.entries) {
+    const bool table = entry.module.find("ngram_embedding") != std::string::npos ||
+                       entry.module.find(".ple.") != std::string::npos;
+    tables += table ? 1 : 0;
+    if (table) CHECK_FALSE(entry.quantized);
+    const bool expert = entry.module.find(".experts.") != std::string::npos;
+    if (expert) CHECK_MESSAGE(entry.quantized, entry.module);
+  }
+  CHECK(tables > 0);
   CHECK(report.evaluation.top1_agreement > 0.85);
   CHECK(report.evaluation.perplexity < 1.1 * report.evaluation.source_perplexity);
 }
@@ -243,6 +268,12 @@ TEST_CASE("exl3: calibrated with a text, a model predicts nearly what its source
   CHECK(query.proxy_error < query.relative_error * query.relative_error);
   CHECK(entry_of(report, "lm_head").hessian == "full");
   CHECK(entry_of(report, "lm_head").trellis_bits == 6);
+  // The source's head is its embedding: here the head is quantized and the embedding stays.
+  CHECK(entry_of(report, "model.embed_tokens.weight").note == "embedding");
+  const auto made = model::Checkpoint::open(folder.file("out"));
+  REQUIRE_MESSAGE(made, made.error().message());
+  CHECK(made->find("model.embed_tokens.weight")->dtype == ATLAS_BF16);
+  CHECK_FALSE(made->config().tie_embeddings);
   REQUIRE(report.evaluated);
   CHECK(report.evaluation.kl_mean < 0.01);
   CHECK(report.evaluation.top1_agreement > 0.8);
