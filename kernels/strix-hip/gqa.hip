@@ -1,0 +1,2 @@
+// Dense attention: kernels/common/gpu/gqa.h built for strix-hip.
+#include "kernels/common/gpu/gqa.h"
