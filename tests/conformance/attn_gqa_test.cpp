@@ -81,7 +81,7 @@ TEST_SUITE("conformance") {
     for (const bool plan : {false, true}) {
       CAPTURE(plan);
       CHECK(answer([](auto&) {}, plan).empty());
-      CHECK(contains(answer([](auto& p) { p.platform = "gb10"; }, plan), "'gb10'"));
+      CHECK(contains(answer([](auto& p) { p.platform = "vulkan"; }, plan), "'vulkan'"));
       CHECK(contains(answer([](auto& p) { p.platform = nullptr; }, plan), "platform"));
       CHECK(contains(answer([](auto& p) { p.backend = "mla"; }, plan), "'mla'"));
       CHECK(contains(answer([](auto& p) { p.kv_heads = 2; }, plan), "9 query heads over 2"));

@@ -108,8 +108,8 @@ ATLAS_DEVICE void rotary_angle(float position, float frequency, float magnitude,
   sine = static_cast<float>(s) * magnitude;
 }
 
-/// 2^x by the platform's own instruction, within about 2 units in the last place: for contracts whose
-/// bits are a platform's. Results below 2^-126 may be 0. -infinity: 0; NaN: NaN.
+/// 2^x by the platform's own instruction, within about 2 units in the last place: for contracts
+/// whose bits are a platform's. Results below 2^-126 may be 0. -infinity: 0; NaN: NaN.
 ATLAS_DEVICE float exp2_native(float x) {
 #if defined(ATLAS_FORM_CUDA)
   float y;

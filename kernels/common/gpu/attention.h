@@ -1,7 +1,7 @@
 // The walk of attention over blocks of 256 places, for a tile of query rows of one sequence and kv
 // head; contract in gpu_attention.h. In a block, warps divide the keys; then all know each row's
-// maximum, weights stand in shared memory, and warps divide the elements of values. So every key and
-// value is loaded once for all query rows of the tile, into the registers that its matrix
+// maximum, weights stand in shared memory, and warps divide the elements of values. So every key
+// and value is loaded once for all query rows of the tile, into the registers that its matrix
 // instruction wants.
 #pragma once
 
@@ -18,7 +18,7 @@ template <uint32_t kWarpCount, uint32_t kTileCount, uint32_t kUnitCount, uint32_
 struct WalkForm {
   static constexpr uint32_t kWarps = kWarpCount, kTiles = kTileCount, kUnits = kUnitCount,
                             kHalves = kHalfCount;
-  static constexpr uint32_t kRows = 16 * kTiles;          // query rows of a tile
+  static constexpr uint32_t kRows = 16 * kTiles;           // query rows of a tile
   static constexpr uint32_t kOwnTiles = kTiles / kHalves;  // whose values a warp sums
   static constexpr uint32_t kWarpPlaces = kGqaBlockTokens / kWarps;
   static constexpr uint32_t kGroups = kWarpPlaces / 16;
@@ -135,7 +135,10 @@ template <typename Form, typename Places>
 class AttentionWalk {
  public:
   ATLAS_DEVICE AttentionWalk(const GqaAttendParams& p, const QueryTile& tile, const Places& places)
-      : p_(p), tile_(tile), places_(places), dims_(attention_dims(p.head_dim)),
+      : p_(p),
+        tile_(tile),
+        places_(places),
+        dims_(attention_dims(p.head_dim)),
         pitch_(attention_query_pitch(p.head_dim)) {
     using namespace device;
     weights_ = shared_memory<uint8_t>();
@@ -245,7 +248,8 @@ class AttentionWalk {
     });
   }
 
-  /// Leaves one block's state of the rows that see it, and more than the first block, for the merge.
+  /// Leaves one block's state of the rows that see it, and more than the first block, for the
+  /// merge.
   ATLAS_DEVICE void write_partials(const WalkState<Form>& state, uint32_t block) const {
     const auto needs = [&](uint32_t v) {
       const uint32_t places = tile_.places(v);
@@ -407,6 +411,7 @@ class AttentionWalk {
       ATLAS_UNROLL
       for (uint32_t u = 0; u < Form::kUnits; ++u) state.sum[m][u] = {};
     }
+    if (first_tile_ * 16 >= tile_.count) return;
     ATLAS_ROLLED
     for (uint32_t begin = 0; begin < seen; begin += 32 * kAhead) {
       ValueChunk values[kAhead][Form::kUnits];
@@ -471,9 +476,8 @@ ATLAS_DEVICE void attend(const GqaAttendParams& p, const QueryTile& tile, const 
   }
   // Results of what no merge follows: of all rows, or of those that see one block.
   if (p.split_rows != 0 && begin != 0) return;
-  walk.write_out(all, [&](uint32_t v) {
-    return p.split_rows == 0 || tile.places(v) <= kGqaBlockTokens;
-  });
+  walk.write_out(
+      all, [&](uint32_t v) { return p.split_rows == 0 || tile.places(v) <= kGqaBlockTokens; });
 }
 
 /// Joins the blocks' states of one query row that sees `places` places, in ascending order.

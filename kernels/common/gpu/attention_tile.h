@@ -1,6 +1,6 @@
 // The pieces of attention that depend on the matrix instruction: 16 query rows against 16 keys, and
-// their weights against values. With mma.sync query rows are A, with WMMA they are the columns of B,
-// so that a lane's cells belong to one or two query rows.
+// their weights against values. With mma.sync query rows are A, with WMMA they are the columns of
+// B, so that a lane's cells belong to one or two query rows.
 #pragma once
 
 #include "kernels/common/gpu/tile.h"
@@ -36,18 +36,19 @@ ATLAS_DEVICE float over_row(float x, const Join& join) {
   return join(x, device::shuffle_xor(x, 2));
 }
 
-/// 32 elements of 16 staged rows: two steps of 16. Of each eight elements a lane has, the first four
-/// are of the first step.
+/// 32 elements of 16 staged rows: two steps of 16. Of each eight elements a lane has, the first
+/// four are of the first step.
 struct RowChunk {
   device::MmaA a[2];
 };
 ATLAS_DEVICE RowChunk load_rows(const uint8_t* staged, uint32_t first, uint32_t pitch,
                                 uint32_t chunk) {
-  const uint32_t row = first + device::lane_index() / 4, piece = 4 * chunk + device::lane_index() % 4;
+  const uint32_t row = first + device::lane_index() / 4,
+                 piece = 4 * chunk + device::lane_index() % 4;
   const auto low = device::load_as<device::Words4>(staged + staged_offset(row, piece, pitch));
   const auto high = device::load_as<device::Words4>(staged + staged_offset(row + 8, piece, pitch));
-  return {{{{low.w[0], high.w[0], low.w[1], high.w[1]}},
-           {{low.w[2], high.w[2], low.w[3], high.w[3]}}}};
+  return {
+      {{{low.w[0], high.w[0], low.w[1], high.w[1]}}, {{low.w[2], high.w[2], low.w[3], high.w[3]}}}};
 }
 
 /// 32 elements of 16 keys.
@@ -61,7 +62,8 @@ ATLAS_DEVICE KeyChunk load_keys(const Keys& keys) {
   ATLAS_UNROLL
   for (uint32_t n = 0; n < 2; ++n) {
     const uint8_t* key = keys(8 * n + device::lane_index() / 4);
-    if (key != nullptr) chunk.n[n] = device::load_as<device::Words4>(key + device::lane_index() % 4 * 16);
+    if (key != nullptr)
+      chunk.n[n] = device::load_as<device::Words4>(key + device::lane_index() % 4 * 16);
   }
   return chunk;
 }
@@ -111,7 +113,8 @@ ATLAS_DEVICE void multiply_values(TileSums& sums, const RowChunk& weights,
   }
 }
 
-/// Rounds 16 rows' weights of 16 positions to bf16, in place too, and stages them in rows of a block.
+/// Rounds 16 rows' weights of 16 positions to bf16, in place too, and stages them in rows of a
+/// block.
 ATLAS_DEVICE void stage_weights(TileSums& weights, uint8_t* staged, uint32_t first,
                                 uint32_t group) {
   ATLAS_UNROLL
@@ -119,8 +122,8 @@ ATLAS_DEVICE void stage_weights(TileSums& weights, uint8_t* staged, uint32_t fir
     const uint32_t pair = device::bf16_pair(weights.r[i], weights.r[i + 1]);
     weights.r[i] = device::bf16_low(pair);
     weights.r[i + 1] = device::bf16_high(pair);
-    const uint32_t at = staged_offset(first + lane_row(cell_row(i)), 2 * group + i / 4,
-                                      kGqaBlockTokens * 2);
+    const uint32_t at =
+        staged_offset(first + lane_row(cell_row(i)), 2 * group + i / 4, kGqaBlockTokens * 2);
     device::store_as<uint32_t>(staged + at + device::lane_index() % 4 * 4, pair);
   }
 }
@@ -151,9 +154,9 @@ ATLAS_DEVICE RowChunk load_rows(const uint8_t* staged, uint32_t first, uint32_t 
   ATLAS_UNROLL
   for (uint32_t s = 0; s < 2; ++s) {
     const uint32_t piece = 4 * chunk + 2 * s;
-    rows.b[s] = halves_of(
-        device::load_as<device::Words4>(staged + staged_offset(row, piece, pitch)),
-        device::load_as<device::Words4>(staged + staged_offset(row, piece + 1, pitch)));
+    rows.b[s] =
+        halves_of(device::load_as<device::Words4>(staged + staged_offset(row, piece, pitch)),
+                  device::load_as<device::Words4>(staged + staged_offset(row, piece + 1, pitch)));
   }
   return rows;
 }
@@ -210,8 +213,7 @@ ATLAS_DEVICE void stage_weights(TileSums& weights, uint8_t* staged, uint32_t fir
   for (uint32_t i = 0; i < 8; ++i) {
     const uint32_t word = device::bf16_pair(weights.r[i], 0.0f);
     weights.r[i] = device::bf16_low(word);
-    const uint32_t at =
-        staged_offset(first + lane_row(0), 2 * group + i / 4, kGqaBlockTokens * 2);
+    const uint32_t at = staged_offset(first + lane_row(0), 2 * group + i / 4, kGqaBlockTokens * 2);
     device::store_as<uint16_t>(staged + at + score_place(i) % 8 * 2, static_cast<uint16_t>(word));
   }
 }

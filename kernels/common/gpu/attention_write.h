@@ -17,9 +17,7 @@ struct WriteSource {
 };
 
 /// Whether bf16 holds x: neither NaN nor an infinity, nor what rounds to one.
-ATLAS_DEVICE bool is_bf16(float x) {
-  return (device::bf16_pair(x, 0.0f) & 0x7f80u) != 0x7f80u;
-}
+ATLAS_DEVICE bool is_bf16(float x) { return (device::bf16_pair(x, 0.0f) & 0x7f80u) != 0x7f80u; }
 
 /// The value of element d of a row, as pages hold it: 0 where bf16 does not.
 ATLAS_DEVICE float paged_value(const float* v, uint32_t d) {
