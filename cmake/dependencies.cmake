@@ -21,4 +21,5 @@ target_compile_definitions(atlas_spdlog INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER
 target_link_libraries(atlas_spdlog INTERFACE fmt::fmt-header-only Threads::Threads)
 
 add_library(atlas_doctest_main STATIC ${CMAKE_SOURCE_DIR}/tests/support/doctest_main.cpp)
+target_include_directories(atlas_doctest_main PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(atlas_doctest_main PRIVATE atlas_flags)

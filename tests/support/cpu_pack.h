@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/cpu/kernel.h"
+#include "tests/support/build_folder.h"
 
 namespace atlas::test {
 
@@ -52,7 +53,7 @@ class CpuPack {
  public:
   /// Throws std::runtime_error if the file cannot be opened. Programs that use it depend on the
   /// target atlas_kernels_cpu (add_dependencies).
-  explicit CpuPack(const std::string& path = ATLAS_BINARY_DIR "/lib/atlas/kernels/cpu/atlas_cpu.so")
+  explicit CpuPack(const std::string& path = build_folder() + "/lib/atlas/kernels/cpu/atlas_cpu.so")
       : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
     if (handle_ == nullptr) throw std::runtime_error(dlerror());
   }

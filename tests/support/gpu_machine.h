@@ -1,6 +1,7 @@
-// GpuMachine: memory and launches of one GPU platform for kernel tests. The kernels are those of
-// the platform's emulated pack; what runs them is a backend, so that the same tests can run on a
-// device. Programs that use it depend on atlas_emulated_<platform> and link atlas_simt.
+// GpuMachine: memory and launches of one GPU platform for kernel tests. What runs the kernels is a
+// backend: the emulator with the platform's emulated pack, or, with `--device PLATFORM` on the
+// program's command line, a device with its real packs (gpu_device.h). Programs that use it depend
+// on atlas_emulated_<platform> and link atlas_simt.
 #pragma once
 
 #include <cstdint>
@@ -79,10 +80,14 @@ class EmulatedBackend final : public GpuBackend {
   simt::Machine machine_;
 };
 
+/// The device of `--device` (gpu_target.h); null: the program was not asked to use one.
+std::unique_ptr<GpuBackend> make_device_backend(const std::string& platform);
+
 class GpuMachine {
  public:
-  explicit GpuMachine(const std::string& platform)
-      : backend_(std::make_unique<EmulatedBackend>(platform)) {}
+  explicit GpuMachine(const std::string& platform) : backend_(make_device_backend(platform)) {
+    if (backend_ == nullptr) backend_ = std::make_unique<EmulatedBackend>(platform);
+  }
 
   /// Memory that kernels read only.
   template <typename T>

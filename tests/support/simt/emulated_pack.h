@@ -4,21 +4,20 @@
 
 #include <dlfcn.h>
 
-#include <array>
 #include <stdexcept>
 #include <string>
 
+#include "tests/support/build_folder.h"
+#include "tests/support/gpu_target.h"
 #include "tests/support/simt/machine.h"
 
 namespace atlas::test {
-
-inline constexpr std::array<const char*, 3> kGpuPlatforms = {"h200", "gb10", "strix-hip"};
 
 class EmulatedPack {
  public:
   /// Throws std::runtime_error if the file cannot be opened.
   explicit EmulatedPack(const std::string& platform)
-      : handle_(dlopen((ATLAS_BINARY_DIR "/tests/emulated/" + platform + ".so").c_str(),
+      : handle_(dlopen((build_folder() + "/tests/emulated/" + platform + ".so").c_str(),
                        RTLD_NOW | RTLD_LOCAL)) {
     if (handle_ == nullptr) throw std::runtime_error(dlerror());
   }
