@@ -1,5 +1,6 @@
-// Runs steps of one attention layer on a GPU platform: the plugin's records with their grids, blocks
-// and shared memory, over a GpuMachine; and the same attention in float64 over bf16 operands.
+// Runs steps of one attention layer on a GPU platform: the plugin's records with their grids,
+// blocks and shared memory, over a GpuMachine; and the same attention in float64 over bf16
+// operands.
 #pragma once
 
 #include <algorithm>
@@ -118,8 +119,8 @@ simt::Report run_planned(GpuMachine& machine, const PlannedRecord& planned,
   if (planned.params.size() != sizeof(params)) throw std::runtime_error("parameter size");
   std::memcpy(&params, planned.params.data(), sizeof(params));
   for (const AtlasRelocation& relocation : planned.relocations) {
-    const uint64_t address = reinterpret_cast<uint64_t>(buffers.at(relocation.target.buffer)) +
-                             relocation.target.offset;
+    const uint64_t address =
+        reinterpret_cast<uint64_t>(buffers.at(relocation.target.buffer)) + relocation.target.offset;
     std::memcpy(reinterpret_cast<std::byte*>(&params) + relocation.param_offset, &address,
                 sizeof(address));
   }
@@ -137,11 +138,15 @@ class GpuAttentionSteps {
 
   GpuAttentionSteps(const std::string& platform, const AttentionShape& shape,
                     const GpuBucket& bucket, float deviation = 1.0f)
-      : platform_(platform), shape_(shape), bucket_(bucket), deviation_(deviation),
-        capacity_(std::max(bucket.max_rows, 128u)), machine_(platform),
+      : platform_(platform),
+        shape_(shape),
+        bucket_(bucket),
+        deviation_(deviation),
+        capacity_(std::max(bucket.max_rows, 128u)),
+        machine_(platform),
         control_(machine_, {bucket.max_positions, capacity_, bucket.max_sequences}) {
-    problem_ = attention_problem(shape, bucket.max_rows,
-                                 bucket.max_positions / kernels::kGqaPageTokens);
+    problem_ =
+        attention_problem(shape, bucket.max_rows, bucket.max_positions / kernels::kGqaPageTokens);
     problem_.platform = platform_.c_str();
     problem_.max_sequences = bucket.max_sequences;
     AtlasAttentionNeeds needs{};
@@ -158,13 +163,14 @@ class GpuAttentionSteps {
     q_.assign(capacity_ * problem_.q_stride, NAN);
     k_.assign(capacity_ * problem_.k_stride, NAN);
     v_.assign(capacity_ * problem_.v_stride, NAN);
-    buffers_ = {machine_.in_out("q", q_),
-                machine_.in_out("k", k_),
-                machine_.in_out("v", v_),
-                out_ = machine_.output<float>("out", bucket.max_rows * problem_.out_stride),
-                control_.buffer(),
-                machine_.output<uint8_t>("pages", problem_.page_stride * control_.pool_pages()),
-                machine_.output<uint8_t>("workspace", std::max<uint64_t>(needs.workspace_bytes, 1))};
+    buffers_ = {
+        machine_.in_out("q", q_),
+        machine_.in_out("k", k_),
+        machine_.in_out("v", v_),
+        out_ = machine_.output<float>("out", bucket.max_rows * problem_.out_stride),
+        control_.buffer(),
+        machine_.output<uint8_t>("pages", problem_.page_stride * control_.pool_pages()),
+        machine_.output<uint8_t>("workspace", std::max<uint64_t>(needs.workspace_bytes, 1))};
   }
 
   SlotValues& values(uint32_t slot) {
@@ -174,8 +180,8 @@ class GpuAttentionSteps {
         .first->second;
   }
 
-  /// One step; `attend` false only writes keys and values, of more rows than the bucket's if need be.
-  /// Returns out, a row after the other.
+  /// One step; `attend` false only writes keys and values, of more rows than the bucket's if need
+  /// be. Returns out, a row after the other.
   std::vector<float> step(const std::vector<Part>& parts, uint64_t seed = 0, bool attend = true) {
     const uint32_t rows = control_.begin(parts, [&](uint32_t slot, uint32_t position,
                                                     uint32_t row) {

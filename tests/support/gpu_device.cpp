@@ -1,4 +1,5 @@
-// See gpu_device.h. Errors of the device are exceptions: a test program has nothing else to do then.
+// See gpu_device.h. Errors of the device are exceptions: a test program has nothing else to do
+// then.
 #include "tests/support/gpu_device.h"
 
 #include <dlfcn.h>
@@ -67,10 +68,9 @@ const std::string& gpu_device() {
 
 namespace {
 const std::vector<const char*>& platforms() {
-  static const std::vector<const char*> all = gpu_device().empty()
-                                                  ? std::vector<const char*>{"h200", "gb10",
-                                                                             "strix-hip"}
-                                                  : std::vector<const char*>{gpu_device().c_str()};
+  static const std::vector<const char*> all =
+      gpu_device().empty() ? std::vector<const char*>{"h200", "gb10", "strix-hip"}
+                           : std::vector<const char*>{gpu_device().c_str()};
   return all;
 }
 }  // namespace
@@ -103,8 +103,8 @@ std::shared_ptr<GpuDevice> GpuDevice::open(const std::string& platform) {
   const char* plugin = platform == "strix-hip" ? "platform_hip.so" : "platform_cuda.so";
   const auto device =
       take_value(Device::open(load_plugin(library + "/plugins/" + plugin), platform, {}));
-  const auto index = take_value(
-      plugin_host::PackIndex::read(platform, library + "/kernels/" + platform));
+  const auto index =
+      take_value(plugin_host::PackIndex::read(platform, library + "/kernels/" + platform));
   std::vector<std::string> packs;
   for (const plugin_host::PackFile& file : index.files()) packs.push_back(file.path);
   std::map<std::string, uint64_t> digests;
@@ -250,8 +250,8 @@ void DeviceBackend::merge(const std::vector<std::vector<uint8_t>>& eager,
     uint64_t differing = 0;
     uint64_t first = 0;
     for (size_t i = 0; i < buffer.values.size(); ++i) {
-      const bool untouched = !buffer.written[i] && eager[b][i] == kEagerPattern &&
-                             graph[b][i] == kGraphPattern;
+      const bool untouched =
+          !buffer.written[i] && eager[b][i] == kEagerPattern && graph[b][i] == kGraphPattern;
       if (untouched) continue;
       buffer.written[i] = true;
       buffer.values[i] = graph[b][i];

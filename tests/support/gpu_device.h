@@ -1,9 +1,9 @@
 // Kernel tests on a device: a platform plugin's device, the real packs of the platform, and buffers
 // that show what a kernel should not have done.
 //
-// A launch runs twice, as an eager step over one pattern in all memory that nothing has written, and
-// as a graph over another. So it is known, to the byte, what was written; and a result that depends on
-// unwritten memory, on luck, or on the way it was launched differs between the two.
+// A launch runs twice, as an eager step over one pattern in all memory that nothing has written,
+// and as a graph over another. So it is known, to the byte, what was written; and a result that
+// depends on unwritten memory, on luck, or on the way it was launched differs between the two.
 #pragma once
 
 #include <map>
@@ -37,8 +37,8 @@ class GpuDevice {
 
 class DeviceBackend final : public GpuBackend {
  public:
-  /// `guard_bytes` before and behind each buffer are watched; 0 leaves that to a tool that knows the
-  /// bounds of allocations, as compute-sanitizer does.
+  /// `guard_bytes` before and behind each buffer are watched; 0 leaves that to a tool that knows
+  /// the bounds of allocations, as compute-sanitizer does.
   DeviceBackend(std::shared_ptr<GpuDevice> gpu, uint64_t guard_bytes);
 
   void* add(const std::string& name, const void* values, uint64_t bytes, bool writable) override;

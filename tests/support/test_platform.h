@@ -37,8 +37,9 @@ inline std::string test_pack_path() {
 
 /// Platform cpu with two threads, whatever machine this is.
 struct CpuPlatform {
-  static constexpr const char* kName = "cpu";
-  static constexpr const char* kPlatform = "cpu";
+  static std::string name() { return "cpu"; }
+  static std::string platform() { return "cpu"; }
+  static std::string pack() { return test_pack_path(); }
   static const AtlasPlatformApi* api() {
     static const AtlasPlatformApi* table =
         load_platform(ATLAS_BINARY_DIR "/lib/atlas/plugins/platform_cpu.so");
@@ -49,8 +50,9 @@ struct CpuPlatform {
 
 /// The imitation: the same kernel packs in another process.
 struct ImitationPlatform {
-  static constexpr const char* kName = "imitation";
-  static constexpr const char* kPlatform = "cpu";
+  static std::string name() { return "imitation"; }
+  static std::string platform() { return "cpu"; }
+  static std::string pack() { return test_pack_path(); }
   static const AtlasPlatformApi* api() {
     static const AtlasPlatformApi* table =
         load_platform(ATLAS_BINARY_DIR "/lib/atlas/test-plugins/platform_imitation.so");
@@ -90,8 +92,9 @@ class FakeGpu {
 
 /// Plugin cuda over the fake driver, with one H200 unless a test sets another script.
 struct FakeCudaPlatform {
-  static constexpr const char* kName = "cuda";
-  static constexpr const char* kPlatform = "h200";
+  static std::string name() { return "cuda"; }
+  static std::string platform() { return "h200"; }
+  static std::string pack() { return test_pack_path(); }
   static const FakeGpu& gpu() {
     static const FakeGpu fake("libcuda.so.1");
     return fake;
@@ -123,7 +126,7 @@ inline void ok(const Status& status) { REQUIRE_MESSAGE(status.ok(), status.to_st
 
 template <typename Platform>
 std::shared_ptr<Device> open_device(Device::Options options = Platform::options()) {
-  return take(Device::open(Platform::api(), Platform::kPlatform, options));
+  return take(Device::open(Platform::api(), Platform::platform(), options));
 }
 
 /// A launch of `tasks` tasks over `params`, which must outlive it.

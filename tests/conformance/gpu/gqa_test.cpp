@@ -42,8 +42,12 @@ std::vector<float> last_rows(GpuAttentionSteps& steps, uint32_t first, uint32_t 
 
 TEST_SUITE("conformance") {
   TEST_CASE("gpu: gqa against float64, at odd lengths, for all head sizes") {
-    for (const AttentionShape& shape :
-         {AttentionShape{9, 3, 64}, {4, 4, 16}, {8, 1, 80}, {3, 1, 128}, {24, 2, 256}, {20, 1, 144}}) {
+    for (const AttentionShape& shape : {AttentionShape{9, 3, 64},
+                                        {4, 4, 16},
+                                        {8, 1, 80},
+                                        {3, 1, 128},
+                                        {24, 2, 256},
+                                        {20, 1, 144}}) {
       for (const char* platform : kGpuPlatforms) {
         for (const uint32_t max_rows : {1u, 64u}) {
           CAPTURE(platform);
@@ -189,7 +193,8 @@ TEST_SUITE("conformance") {
               gqa_form(shape.head_dim, attention_is_tall(shape.heads / shape.kv_heads, rows, 1));
           const simt::Report& report = decode.report(form.kernel);
           const bool is_wmma = std::string(platform) == "strix-hip";
-          CHECK(report.matrix_count(is_wmma ? simt::Matrix::kWmmaBf16 : simt::Matrix::kMmaBf16) > 0);
+          CHECK(report.matrix_count(is_wmma ? simt::Matrix::kWmmaBf16 : simt::Matrix::kMmaBf16) >
+                0);
           const double bytes = double(kPosition + rows) * shape.kv_heads * shape.head_dim * 2 * 2;
           CHECK(report.of("pages").fetched_bytes <= 1.1 * bytes);
         }

@@ -1,8 +1,9 @@
-// The device form of kernel tests finds what it says it finds: over the fake driver, with kernels that
-// do what they should not.
+// The device form of kernel tests finds what it says it finds: over the fake driver, with kernels
+// that do what they should not.
+#include "tests/support/gpu_device.h"
+
 #include <doctest/doctest.h>
 
-#include "tests/support/gpu_device.h"
 #include "tests/support/test_pack_params.h"
 #include "tests/support/test_platform.h"
 
@@ -44,8 +45,8 @@ struct Bench {
     backend.copy_out(buffer, bytes, written);
     std::vector<uint32_t> values(bytes.size() / 4);
     for (size_t i = 0; i < values.size(); ++i) {
-      const bool whole = written[4 * i] && written[4 * i + 1] && written[4 * i + 2] &&
-                         written[4 * i + 3];
+      const bool whole =
+          written[4 * i] && written[4 * i + 1] && written[4 * i + 2] && written[4 * i + 3];
       if (whole) std::memcpy(&values[i], &bytes[4 * i], 4);
     }
     return values;
