@@ -42,8 +42,8 @@ inline constexpr uint32_t kKeysThreads = 1024;  // `ngram_keys`
 inline constexpr uint32_t kConvThreads = 256;
 inline constexpr uint32_t kConvRows = 16;
 
-/// `route`: a warp a row.
-inline constexpr uint32_t kRouteThreads = 128;
+/// `route`: a warp a row. One warp a block: ptxas 13.0 spills a word in larger ones.
+inline constexpr uint32_t kRouteThreads = 32;
 /// `group_experts`: a block sorts the rows of kGroupedExperts experts; its warps share the rows.
 inline constexpr uint32_t kGroupThreads = 1024;
 inline constexpr uint32_t kGroupedExperts = 32;

@@ -55,6 +55,7 @@ struct Kernel {
   uint32_t max_block_threads = 0;
   uint32_t static_shared_bytes = 0;
   uint32_t params_bytes = 0;  // of its one parameter; 0: the driver does not say
+  bool waits = false;         // it waits by itself for the kernel before it to end
 };
 
 /// One launch: `params` is the kernel's one parameter, a struct by value.
@@ -64,6 +65,7 @@ struct Shape {
   uint32_t block[3];
   uint32_t shared_bytes;
   const void* params;
+  bool waits;  // Kernel::waits
 };
 
 class Runtime {
@@ -114,7 +116,8 @@ class Runtime {
 
   virtual Answer graph_create(void** graph) = 0;
   virtual Answer graph_destroy(void* graph) = 0;
-  /// Adds a launch that runs after node `after` (null: at once).
+  /// Adds a launch that runs after node `after` (null: at once). One that waits by itself may begin
+  /// while the last blocks of that node still run.
   virtual Answer graph_add(void* graph, void* after, const Shape& shape, void** node) = 0;
   virtual Answer graph_instantiate(void* graph, void** executable) = 0;
   virtual Answer graph_upload(void* executable, void* stream) = 0;

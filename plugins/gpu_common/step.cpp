@@ -113,7 +113,8 @@ void Step::add(const AtlasLaunch& launch, uint32_t index) {
   const auto* bytes = static_cast<const std::byte*>(launch.params);
   std::copy(bytes, bytes + launch.params_size, params.begin());
   params_.push_back(std::move(params));
-  Shape shape{loaded.kernel.handle, {}, {}, launch.shared_bytes, params_.back().data()};
+  Shape shape{loaded.kernel.handle, {}, {}, launch.shared_bytes, params_.back().data(),
+              loaded.kernel.waits};
   std::copy(launch.grid, launch.grid + 3, shape.grid);
   std::copy(launch.block, launch.block + 3, shape.block);
   shapes_.push_back(shape);

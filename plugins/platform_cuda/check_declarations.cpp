@@ -41,6 +41,11 @@ static_assert(offsetof(CuKernelNodeParams, kernel_params) ==
 static_assert(offsetof(CuKernelNodeParams, kern) == offsetof(CUDA_KERNEL_NODE_PARAMS_v2, kern));
 static_assert(offsetof(CuKernelNodeParams, ctx) == offsetof(CUDA_KERNEL_NODE_PARAMS_v2, ctx));
 
+static_assert(sizeof(CuGraphEdgeData) == sizeof(CUgraphEdgeData));
+static_assert(offsetof(CuGraphEdgeData, type) == offsetof(CUgraphEdgeData, type));
+static_assert(kCuPortProgrammatic == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC);
+static_assert(kCuDependencyProgrammatic == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+
 #define ATLAS_CUDA_SAME(ours, theirs) static_assert(int{ours} == static_cast<int>(theirs))
 ATLAS_CUDA_SAME(kCuInvalidValue, CUDA_ERROR_INVALID_VALUE);
 ATLAS_CUDA_SAME(kCuOutOfMemory, CUDA_ERROR_OUT_OF_MEMORY);

@@ -265,6 +265,15 @@ Answer CudaRuntime::module_kernel(void* module, const char* symbol, gpu::Kernel*
   const bool told = api_.cuFuncGetParamInfo != nullptr &&
                     api_.cuFuncGetParamInfo(function, 0, &offset, &bytes) == kCuSuccess;
   kernel->params_bytes = told ? static_cast<uint32_t>(bytes) : 0;
+  // Kernels of other makers may lack the symbol: they start once the one before them has ended.
+  constexpr std::string_view kKernelPrefix = "atlas_kernel_";
+  if (const std::string_view name(symbol); name.starts_with(kKernelPrefix)) {
+    const std::string mark = "atlas_waits_" + std::string(name.substr(kKernelPrefix.size()));
+    CuDevicePtr place = 0;
+    size_t mark_bytes = 0;
+    kernel->waits = api_.cuModuleGetGlobal(&place, &mark_bytes, static_cast<CuModule>(module),
+                                           mark.c_str()) == kCuSuccess;
+  }
   return size;
 }
 
@@ -281,8 +290,14 @@ Answer CudaRuntime::graph_add(void* graph, void* after, const gpu::Shape& shape,
   launch.shared_bytes = shape.shared_bytes;
   launch.kernel_params = params;  // the driver copies what it points to
   const auto before = static_cast<CuGraphNode>(after);
-  return ATLAS_CUDA_CALL(cuGraphAddKernelNode, reinterpret_cast<CuGraphNode*>(node),
-                         graph_of(graph), &before, after == nullptr ? 0u : 1u, &launch);
+  auto* added = reinterpret_cast<CuGraphNode*>(node);
+  const bool overlaps = after != nullptr && shape.waits && api_.cuGraphAddDependencies != nullptr;
+  const size_t count = after == nullptr || overlaps ? 0 : 1;
+  const Answer answer =
+      ATLAS_CUDA_CALL(cuGraphAddKernelNode, added, graph_of(graph), &before, count, &launch);
+  if (answer.result != kCuSuccess || !overlaps) return answer;
+  const CuGraphEdgeData edge{kCuPortProgrammatic, 0, kCuDependencyProgrammatic, {}};
+  return ATLAS_CUDA_CALL(cuGraphAddDependencies, graph_of(graph), &before, added, &edge, size_t{1});
 }
 
 #undef ATLAS_CUDA_CALL

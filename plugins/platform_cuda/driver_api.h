@@ -40,6 +40,15 @@ static_assert(sizeof(CuKernelNodeParams) == 72 &&
               offsetof(CuKernelNodeParams, kernel_params) == 40 &&
               offsetof(CuKernelNodeParams, ctx) == 64);
 
+/// CUgraphEdgeData.
+struct CuGraphEdgeData {
+  unsigned char from_port, to_port, type;
+  unsigned char reserved[5];
+};
+static_assert(sizeof(CuGraphEdgeData) == 8);
+inline constexpr unsigned char kCuPortProgrammatic = 1;  // when all blocks have let it start
+inline constexpr unsigned char kCuDependencyProgrammatic = 1;
+
 enum CuResultCode : int {
   kCuSuccess = 0,
   kCuInvalidValue = 1,
@@ -142,6 +151,8 @@ inline constexpr char kCuGetProcAddressSymbol[] = "cuGetProcAddress_v2";
   X(cuEventQuery, 2000, (CuEvent event))                                                          \
   X(cuModuleLoadData, 2000, (CuModule * module, const void* image))                               \
   X(cuModuleUnload, 2000, (CuModule module))                                                      \
+  X(cuModuleGetGlobal, 3020,                                                                      \
+    (CuDevicePtr * address, size_t * bytes, CuModule module, const char* name))                   \
   X(cuModuleGetFunction, 2000, (CuFunction * function, CuModule module, const char* name))        \
   X(cuFuncGetAttribute, 2020, (int* value, int attribute, CuFunction function))                   \
   X(cuFuncSetAttribute, 9000, (CuFunction function, int attribute, int value))                    \
@@ -161,8 +172,11 @@ inline constexpr char kCuGetProcAddressSymbol[] = "cuGetProcAddress_v2";
   X(cuGraphExecDestroy, 10000, (CuGraphExec executable))
 
 // Used where the driver has them.
-#define ATLAS_CUDA_OPTIONAL_ENTRY_POINTS(X)   \
-  X(cuFuncLoad, 12040, (CuFunction function)) \
+#define ATLAS_CUDA_OPTIONAL_ENTRY_POINTS(X)                                                       \
+  X(cuFuncLoad, 12040, (CuFunction function))                                                     \
+  X(cuGraphAddDependencies, 12030,                                                                \
+    (CuGraph graph, const CuGraphNode* from, const CuGraphNode* to, const CuGraphEdgeData* edges, \
+     size_t count))                                                                               \
   X(cuFuncGetParamInfo, 12040, (CuFunction function, size_t index, size_t * offset, size_t * bytes))
 
 /// The entry points of a driver; an optional one that it lacks is null.

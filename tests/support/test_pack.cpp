@@ -21,6 +21,12 @@ ATLAS_CPU_KERNEL(test_mix, TestMixParams) {
   }
 }
 
+// As a GPU's kernel that waits by itself for the one before it.
+extern "C" {
+extern const uint32_t atlas_waits_test_mix;
+__attribute__((used, visibility("default"))) const uint32_t atlas_waits_test_mix = 1;
+}
+
 ATLAS_CPU_KERNEL(test_neighbour, TestNeighbourParams) {
   for (uint32_t task = begin; task < end; ++task) {
     // A product whose remainder differs from task to task and from value to value.

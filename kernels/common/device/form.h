@@ -76,14 +76,24 @@ inline constexpr uint32_t kAllLanes = 0xffffffffu;
 /// dimension, a multiple of 32); shared memory is dynamic, its size the record's. Every pack has
 /// the symbols `atlas_kernel_<name>` and `atlas_params_<name>` (the digest, read from the file).
 /// Use inside namespace atlas::kernels or below.
+///
+/// CUDA: `atlas_waits_<name>` says that the kernel waits by itself for the one before it to end, so
+/// that a step may start its blocks while the last ones of that kernel still run.
 #if defined(ATLAS_FORM_CUDA)
-#define ATLAS_DEVICE_KERNEL(name, Params, threads)                     \
-  extern "C" {                                                         \
-  extern __constant__ const uint64_t atlas_params_##name;              \
-  __constant__ const uint64_t atlas_params_##name = k##Params##Digest; \
-  }                                                                    \
-  extern "C" __global__ void __launch_bounds__(threads)                \
-      atlas_kernel_##name(const __grid_constant__ Params params)
+#define ATLAS_DEVICE_KERNEL(name, Params, threads)                                        \
+  extern "C" {                                                                            \
+  extern __constant__ const uint64_t atlas_params_##name;                                 \
+  __constant__ const uint64_t atlas_params_##name = k##Params##Digest;                    \
+  extern __constant__ const uint32_t atlas_waits_##name;                                  \
+  __constant__ const uint32_t atlas_waits_##name = 1;                                     \
+  }                                                                                       \
+  static __device__ __forceinline__ void name##_body(const Params& params);               \
+  extern "C" __global__ void __launch_bounds__(threads)                                   \
+      atlas_kernel_##name(const __grid_constant__ Params params) {                        \
+    asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory"); \
+    name##_body(params);                                                                  \
+  }                                                                                       \
+  static __device__ __forceinline__ void name##_body(const Params& params)
 #elif defined(ATLAS_FORM_HIP)
 #define ATLAS_DEVICE_KERNEL(name, Params, threads)                                           \
   extern "C" {                                                                               \

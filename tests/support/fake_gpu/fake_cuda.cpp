@@ -267,6 +267,13 @@ CuResult cuModuleGetFunction(CuFunction* function, CuModule module, const char* 
   *function = reinterpret_cast<CuFunction>(kernel);
   return kCuSuccess;
 }
+CuResult cuModuleGetGlobal(CuDevicePtr* address, size_t* bytes, CuModule module, const char* name) {
+  ATLAS_FAKE_BEGIN();
+  if (!machine().has_symbol(reinterpret_cast<Module*>(module), name)) return kCuNotFound;
+  *address = 0;
+  *bytes = sizeof(uint32_t);
+  return kCuSuccess;
+}
 CuResult cuFuncGetAttribute(int* value, int attribute, CuFunction) {
   ATLAS_FAKE_BEGIN();
   if (attribute != kCuFuncMaxThreadsPerBlock && attribute != kCuFuncSharedSizeBytes) {
@@ -332,6 +339,17 @@ CuResult cuGraphAddKernelNode(CuGraphNode* node, CuGraph graph, const CuGraphNod
   for (size_t i = 0; i < after_count; ++i) added.after.push_back(reinterpret_cast<Node*>(after[i]));
   graph_of(graph)->nodes.push_back(std::move(added));
   *node = reinterpret_cast<CuGraphNode>(&graph_of(graph)->nodes.back());
+  return kCuSuccess;
+}
+CuResult cuGraphAddDependencies(CuGraph, const CuGraphNode* from, const CuGraphNode* to,
+                                const CuGraphEdgeData* edges, size_t count) {
+  ATLAS_FAKE_BEGIN();
+  for (size_t i = 0; i < count; ++i) {
+    const bool programmatic = edges[i].from_port == kCuPortProgrammatic &&
+                              edges[i].type == kCuDependencyProgrammatic && edges[i].to_port == 0;
+    if (from[i] == nullptr || to[i] == nullptr || !programmatic) return kCuInvalidValue;
+    reinterpret_cast<Node*>(to[i])->after.push_back(reinterpret_cast<Node*>(from[i]));
+  }
   return kCuSuccess;
 }
 CuResult cuGraphInstantiateWithFlags(CuGraphExec* executable, CuGraph graph, unsigned long long) {

@@ -347,6 +347,10 @@ void Machine::submit(Stream* stream, const std::vector<Launch>& launches) {
   });
 }
 
+bool Machine::has_symbol(const Module* module, const char* symbol) const {
+  return ::dlsym(module->library, symbol) != nullptr;
+}
+
 Graph* Machine::open_graph() {
   const std::lock_guard lock(mutex_);
   return *graphs_.insert(new Graph).first;

@@ -129,6 +129,7 @@ class Machine {
   void unload(Module* module);
   /// Null: the module has no such kernel.
   Kernel* kernel(Module* module, const char* symbol);
+  bool has_symbol(const Module* module, const char* symbol) const;
 
   Graph* open_graph();
   void close_graph(Graph* graph);
