@@ -249,6 +249,26 @@ Result<std::string> fingerprint(const model::Checkpoint& checkpoint, const plan:
   return "atlas-" + plugin_host::content_digest({bytes.begin(), bytes.end()});
 }
 
+/// What weights must be: the settings' word first, then the checkpoint's own.
+std::vector<plan::DeclaredFormats> declared_formats(const settings::Settings& settings,
+                                                    const model::ModelConfig& config) {
+  std::vector<plan::DeclaredFormats> all;
+  const settings::FormatSettings& formats = settings.model.formats;
+  if (!formats.all.empty() || !formats.modules.empty()) {
+    plan::DeclaredFormats& one = all.emplace_back();
+    one.source = "model.formats of the settings";
+    one.remedy = "the tensors decide what runs: change the setting or take another checkpoint";
+    one.all_match = true;
+    one.word = formats.all;
+    if (!formats.all.empty()) one.formats = {formats.all};
+    for (const auto& [pattern, format] : formats.modules) {
+      one.modules.push_back({pattern, format, {format}});
+    }
+  }
+  if (config.declared_formats) all.push_back(*config.declared_formats);
+  return all;
+}
+
 plugin_host::AuditReport audit_plan(const plan::Plan& plan, const Plugins& plugins) {
   std::vector<plugin_host::KernelNeed> needs = plugin_host::core_needs();
   for (const plan::StepPlan& step : plan.steps) {
@@ -361,6 +381,7 @@ Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plu
         break;
     }
   }
+  model.declared = declared_formats(settings, config);
   model.shape = shape(settings.engine, config, model.program.drafts, scored_rows);
   if (config.ngram) {
     ATLAS_ASSIGN_OR_RETURN(const model::NgramTable table,

@@ -16,6 +16,7 @@ plan::PlanInput plan_input(const PlannedModel& model, const std::string& platfor
           .weights = model.weights.get(),
           .quant = model.quant,
           .attention = model.attention,
+          .declared = model.declared,
           .program = &model.program,
           .shape = model.shape};
 }

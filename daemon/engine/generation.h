@@ -33,6 +33,7 @@ struct PlannedModel {
   std::shared_ptr<const plan::WeightSource> weights;
   std::vector<plan::QuantBackend> quant;
   std::vector<plan::AttentionBackend> attention;
+  std::vector<plan::DeclaredFormats> declared;
   std::vector<std::shared_ptr<const void>> keep_alive;  // plugins, checkpoint
   plan::StepProgram program;
   plan::Shape shape;

@@ -3,6 +3,8 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,7 +27,8 @@ struct LayerState {
 /// The plan while it grows: buffers by name, weights by module, vectors by tensor, states by layer.
 class PlanBuilder {
  public:
-  explicit PlanBuilder(const PlanInput& input) : input_(input) {}
+  explicit PlanBuilder(const PlanInput& input)
+      : input_(input), declarations_(input.declared), followed_(input.declared.size()) {}
 
   /// The buffer of that name, made at the first call, at least `bytes` large.
   BufferId buffer(const std::string& name, LedgerLine line, uint64_t bytes,
@@ -42,6 +45,9 @@ class PlanBuilder {
   const QuantBackend& quant(const std::string& name) const;
   Result<const AttentionBackend*> attention(const std::string& name) const;
 
+  /// Whether the declarations fit all weights that were placed.
+  Status check_declared() const;
+
   const PlanInput& input() const { return input_; }
   Plan plan;
   std::map<std::string, LayerState> states;  // by state_name()
@@ -52,7 +58,8 @@ class PlanBuilder {
     std::string plugin;
     AtlasWeightClaim claim{};
   };
-  Result<Claimed> claim(const WeightName& weight) const;
+  Result<Claimed> claim(const WeightName& weight);
+  void count_declared(const std::optional<DeclaredFormat>& declared, const Claimed& claimed);
   void append_part(Weight& weight, const Claimed& claimed);
   bool joins(const Weight& weight, const Claimed& claimed) const;
 
@@ -60,6 +67,15 @@ class PlanBuilder {
   std::map<std::string, BufferId> buffers_by_name_;
   std::map<std::string, std::vector<PlacedWeight>> placed_by_modules_;
   std::map<std::string, BufferId> vectors_by_name_;
+  /// Of each declaration: how many weights it decided, its entries among them, and how many weights
+  /// are in the format that it has for all.
+  struct Followed {
+    uint64_t weights = 0, in_format = 0;
+    std::set<size_t> entries;
+  };
+  uint64_t claims_ = 0;
+  const DeclarationIndex declarations_;
+  std::vector<Followed> followed_;
 };
 
 /// The name of a layer's state.

@@ -38,7 +38,21 @@ Result<const AttentionBackend*> PlanBuilder::attention(const std::string& name) 
       name);
 }
 
-Result<PlanBuilder::Claimed> PlanBuilder::claim(const WeightName& weight) const {
+namespace {
+
+/// "m.weight (u8), m.weight_scale (f8_e4m3)".
+std::string list_tensors(const std::vector<AtlasTensor>& tensors) {
+  std::string text;
+  for (const AtlasTensor& tensor : tensors) {
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", tensor.name,
+                        abi::dtype_name(tensor.dtype));
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<PlanBuilder::Claimed> PlanBuilder::claim(const WeightName& weight) {
   const std::vector<AtlasTensor> tensors = input_.weights->module_tensors(weight.module, false);
   if (tensors.empty()) {
     return not_found("the checkpoint has no tensor of module '{}'", weight.module);
@@ -51,7 +65,8 @@ Result<PlanBuilder::Claimed> PlanBuilder::claim(const WeightName& weight) const 
   query.n = weight.n;
   query.k = weight.k;
   query.tensors = tensors.data();
-  std::string asked;
+  const std::optional<DeclaredFormat> declared = declarations_.find(weight.module);
+  std::string asked, other;
   for (const QuantBackend& backend : input_.quant) {
     Claimed claimed{weight, backend.name, {}};
     claimed.claim.struct_size = sizeof(AtlasWeightClaim);
@@ -69,17 +84,64 @@ Result<PlanBuilder::Claimed> PlanBuilder::claim(const WeightName& weight) const 
       return internal_error("plugin '{}' claims '{}' with an empty layout", backend.name,
                             weight.module);
     }
+    if (declared && !declared->allows(claim.format)) {
+      if (other.empty()) other = claim.format;
+      continue;
+    }
+    count_declared(declared, claimed);
     return claimed;
   }
-  std::string found;
-  for (const AtlasTensor& tensor : tensors) {
-    found += fmt::format("{}{} ({})", found.empty() ? "" : ", ", tensor.name,
-                         abi::dtype_name(tensor.dtype));
+  const std::string found = list_tensors(tensors);
+  if (!other.empty()) {
+    return invalid_argument(
+        "'{}' is in format '{}' by its tensors, {}; {} says '{}'{}: {}", weight.module, other,
+        found, declared->source->source, declared->word,
+        declared->entry
+            ? fmt::format(" for '{}'", declared->source->modules[*declared->entry].pattern)
+            : "",
+        declared->source->remedy);
   }
   return unimplemented(
       "no quantization plugin reads module '{}': it has {}; asked: {}. Add a plugin "
       "that reads this format to `plugins` in the settings",
       weight.module, found, asked.empty() ? "none" : asked);
+}
+
+void PlanBuilder::count_declared(const std::optional<DeclaredFormat>& declared,
+                                 const Claimed& claimed) {
+  ++claims_;
+  for (size_t i = 0; i < followed_.size(); ++i) {
+    const DeclaredFormats& one = input_.declared[i];
+    const auto& formats = one.formats;
+    if (std::any_of(formats.begin(), formats.end(), [&](const std::string& name) {
+          return format_is(claimed.claim.format, name);
+        })) {
+      ++followed_[i].in_format;
+    }
+    if (!declared || declared->source != &one) continue;
+    ++followed_[i].weights;
+    if (declared->entry) followed_[i].entries.insert(*declared->entry);
+  }
+}
+
+Status PlanBuilder::check_declared() const {
+  for (size_t i = 0; i < followed_.size(); ++i) {
+    const DeclaredFormats& one = input_.declared[i];
+    for (size_t entry = 0; one.all_match && entry < one.modules.size(); ++entry) {
+      if (followed_[i].entries.contains(entry)) continue;
+      return invalid_argument(
+          "{}: '{}' decides about no weight of the model: none has such a name, or an earlier "
+          "pattern matches all that do",
+          one.source, one.modules[entry].pattern);
+    }
+    // What stands before it may be there because it is wrong.
+    if (one.formats.empty() || followed_[i].weights != claims_ || followed_[i].in_format != 0) {
+      continue;
+    }
+    return invalid_argument("{} says '{}', and no weight of the model is in that format: {}",
+                            one.source, one.word, one.remedy);
+  }
+  return {};
 }
 
 void PlanBuilder::append_part(Weight& weight, const Claimed& claimed) {
@@ -437,6 +499,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   for (const Bucket& bucket : shape.buckets) {
     ATLAS_RETURN_IF_ERROR(lower_step(builder, bucket));
   }
+  ATLAS_RETURN_IF_ERROR(builder.check_declared());
   describe_weight_layout(plan, *input.weights);
   plan_ledger(plan, shape);
   return std::move(builder.plan);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/plan/declared_formats.h"
 #include "daemon/plan/plan.h"
 #include "daemon/plan/step_builder.h"
 
@@ -44,6 +45,8 @@ struct PlanInput {
   const WeightSource* weights = nullptr;
   std::span<const QuantBackend> quant;  // asked in this order which of them a weight belongs to
   std::span<const AttentionBackend> attention;
+  /// What must agree with the tensors; the first that says something about a module decides.
+  std::span<const DeclaredFormats> declared;
   const StepProgram* program = nullptr;
   Shape shape;
 };

@@ -106,6 +106,19 @@ Status read_value(const YAML::Node& node,
   return {};
 }
 
+Status read_value(const YAML::Node& node, FormatSettings& formats) {
+  formats = {};
+  if (node.IsScalar()) return read_value(node, formats.all);
+  if (!node.IsNull() && !node.IsMap()) return wrong(node, "a format, or a map of patterns to them");
+  ATLAS_RETURN_IF_ERROR(read_value(node, formats.modules));
+  for (const auto& [pattern, format] : formats.modules) {
+    if (!pattern.empty() && !format.empty()) continue;
+    return invalid_argument("{}: pattern '{}' has format '{}'; both must be there", place(node),
+                            pattern, format);
+  }
+  return {};
+}
+
 Status read_value(const YAML::Node& node, std::vector<PluginEntry>& plugins) {
   plugins.clear();
   if (!node.IsSequence()) return wrong(node, "a list of plugin names, or of {name, path}");
@@ -153,6 +166,9 @@ std::string show_value(const std::vector<std::pair<std::string, std::string>>& o
   }
   return text + "}";
 }
+std::string show_value(const FormatSettings& formats) {
+  return formats.modules.empty() ? show_value(formats.all) : show_value(formats.modules);
+}
 std::string show_value(const std::vector<PluginEntry>& plugins) {
   std::string text = "[";
   for (const PluginEntry& one : plugins) {
@@ -193,6 +209,7 @@ const std::vector<Key>& table() {
   static const std::vector<Key> keys = {
       ATLAS_KEY("model.path", kSwap, model.path),
       ATLAS_KEY("model.name", kSwap, model.name),
+      ATLAS_KEY("model.formats", kSwap, model.formats),
       ATLAS_KEY("platform.name", kRestart, platform.name),
       ATLAS_KEY("platform.plugin", kRestart, platform.plugin),
       ATLAS_KEY("platform.options", kRestart, platform.options),

@@ -19,9 +19,17 @@ struct PluginEntry {
   bool operator==(const PluginEntry&) const = default;
 };
 
+/// The format that weights must have, by the names of their modules.
+struct FormatSettings {
+  std::string all;  // of quantized weights that no pattern names; empty: any
+  std::vector<std::pair<std::string, std::string>> modules;  // pattern, format; the first decides
+  bool operator==(const FormatSettings&) const = default;
+};
+
 struct ModelSettings {
   std::string path;
   std::string name;  // empty: from the path
+  FormatSettings formats;
   bool operator==(const ModelSettings&) const = default;
 };
 

@@ -138,9 +138,8 @@ Tensors::Tensors(const AtlasWeightQuery& query) {
     refuse(module + " has scales of a trellis (.suh or .svh) and no .trellis");
   }
   const std::string name = trellis_->name;
-  if (find(query, "weight") != nullptr) {
-    refuse(module + " has both a .trellis and a .weight: which of the two is the matrix?");
-  }
+  sdk::ModuleTensors(query).refuse_beside(
+      *trellis_, {"weight", "weight_packed", "weight_scale", "weight_scale_inv"});
   if (!is_words(*trellis_) || trellis_->rank != 3) {
     refuse(name + " is " + shape_of(*trellis_) +
            "; a trellis is i16 [inputs / 16, outputs / 16, 16 * bits]");

@@ -180,6 +180,8 @@ struct Traits : kernels::CpuLinearTraits {
     if (const AtlasTensor* extra = tensors.find("pre_quant_scale")) {
       throw Failure(ATLAS_UNIMPLEMENTED, describe(*extra) + ": FP8 with AWQ's scales is not read");
     }
+    tensors.refuse_beside(*codes,
+                          {"weight_packed", "weight_scale_2", "weight_global_scale", "trellis"});
     constexpr uint64_t kMost = uint64_t{1} << 31;
     if (codes->rank != 2 || codes->dims[0] > kMost || codes->dims[1] > kMost) {
       refuse(describe(*codes) + " must be a matrix");

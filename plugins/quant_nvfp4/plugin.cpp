@@ -148,6 +148,7 @@ struct Traits : kernels::CpuLinearTraits {
     if (packed != nullptr && weight != nullptr) {
       refuse(describe(*packed) + " and " + describe(*weight) + " are both there: which is meant?");
     }
+    tensors.refuse_beside(*codes, {"weight_scale_inv", "trellis"});
     if (codes->rank != 2 || codes->dims[1] > uint64_t{1} << 31) {
       refuse(describe(*codes) + " must be a matrix of pairs of codes");
     }

@@ -90,6 +90,16 @@ class ModuleTensors {
     }
     return nullptr;
   }
+  /// Throws Failure if the module has one of `others` beside `own`, a tensor of the format that it
+  /// was taken for: with tensors of two formats nobody knows which of them is the matrix.
+  void refuse_beside(const AtlasTensor& own, std::initializer_list<std::string_view> others) const {
+    for (const std::string_view name : others) {
+      const AtlasTensor* other = find(name);
+      if (other == nullptr || other == &own) continue;
+      fail(describe(own) + " has " + describe(*other) +
+           " beside it, which belongs to another format: one of the two is too much");
+    }
+  }
   std::string name_of(std::string_view name) const {
     return std::string(query_.module) + "." + std::string(name);
   }

@@ -29,6 +29,7 @@
 #include "plugins/abi/atlas_plugin.h"
 #include "plugins/sdk/descriptor.h"
 #include "plugins/sdk/guard.h"
+#include "plugins/sdk/module_tensors.h"
 #include "plugins/sdk/record.h"
 
 namespace atlas::sdk {
@@ -198,6 +199,10 @@ class PackedLinear {
       const PackedFormat* format = weight == nullptr ? nullptr : find_dtype(weight->dtype);
       if (format == nullptr) return ATLAS_OK;
       check_platform(query->platform);
+      // A scale beside it would not be multiplied.
+      ModuleTensors(*query).refuse_beside(
+          *weight, {"weight_scale", "weight_scale_inv", "weight_scale_2", "weight_packed",
+                    "weight_global_scale", "trellis"});
       check_shape(*query, *weight, *format);
       fill(*out, *format, weight->dims[0], weight->dims[1]);
       return ATLAS_OK;

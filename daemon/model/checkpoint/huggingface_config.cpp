@@ -6,6 +6,7 @@
 #include "daemon/model/checkpoint/huggingface_parts.h"
 #include "daemon/model/checkpoint/json_object.h"
 #include "daemon/model/checkpoint/model_config.h"
+#include "daemon/model/checkpoint/quantization_config.h"
 #include "daemon/model/checkpoint/tensor_table.h"
 
 namespace atlas::model {
@@ -158,6 +159,19 @@ Status add_generation_ids(std::string_view text, const std::string& path, ModelC
   return reader.status();
 }
 
+/// The whole model's entry, or its text part's.
+Status read_formats(ObjectReader& top, ObjectReader& text, ModelConfig* config) {
+  constexpr const char* kKey = "quantization_config";
+  ObjectReader& reader = top.find(kKey) != nullptr ? top : text;
+  const json* object = reader.find(kKey);
+  if (object == nullptr) return {};
+  if (!object->is_object()) reader.wrong(kKey, "an object");
+  ATLAS_RETURN_IF_ERROR(reader.status());
+  ATLAS_ASSIGN_OR_RETURN(config->declared_formats,
+                         read_quantization_config(*object, reader.path()));
+  return {};
+}
+
 /// Keys that every family has. Ranges are checked later, for both file formats.
 void read_common(ObjectReader& reader, const Family& family, ModelConfig* config) {
   constexpr uint32_t kAny = UINT32_MAX;
@@ -241,6 +255,7 @@ Result<ModelConfig> read_huggingface_config(std::string_view text, const std::st
     ATLAS_RETURN_IF_ERROR(read_layer_parts(reader, *choice.family, &config));
   }
   if (choice.family->streams) ATLAS_RETURN_IF_ERROR(read_stream_parts(reader, rope, &config));
+  ATLAS_RETURN_IF_ERROR(read_formats(top, reader, &config));
   ATLAS_RETURN_IF_ERROR(add_generation_ids(generation_json, generation_path, &config));
   return finish_model_config(std::move(config), rope, reader.path());
 }

@@ -7,6 +7,7 @@
 #include "daemon/model/checkpoint/checkpoint_state.h"
 #include "daemon/model/checkpoint/huggingface_tensors.h"
 #include "daemon/model/checkpoint/json_events.h"
+#include "daemon/model/checkpoint/quantization_config.h"
 #include "daemon/model/checkpoint/safetensors.h"
 
 namespace atlas::model {
@@ -195,6 +196,24 @@ Status read_text_files(const std::string& folder, CheckpointState* state) {
   return {};
 }
 
+/// What Model Optimizer writes beside config.json, and a word on methods that are not compared.
+Status read_formats(const std::string& folder, CheckpointState* state) {
+  std::optional<plan::DeclaredFormats>& declared = state->config.declared_formats;
+  MappedFile file;
+  ATLAS_RETURN_IF_ERROR(map_if_present(join(folder, "hf_quant_config.json"), &file));
+  if (!file.bytes().empty()) {
+    plan::DeclaredFormats both = declared.value_or(plan::DeclaredFormats());
+    ATLAS_RETURN_IF_ERROR(add_modelopt_config(text_of(file), file.path(), &both));
+    if (!both.source.empty()) declared = std::move(both);
+  }
+  if (declared && declared->empty() && !declared->word.empty()) {
+    state->notes.push_back(
+        fmt::format("{} says '{}', which is not compared: the tensors alone say what weights are",
+                    declared->source, printable(declared->word)));
+  }
+  return {};
+}
+
 /// From `single`, or from what lies in the folder.
 Status read_tensors(const std::string& folder, const std::string& single,
                     const OpenProgress& progress, CheckpointState* state) {
@@ -227,6 +246,7 @@ Status read_huggingface_folder(const std::string& folder, const std::string& sin
       state->config,
       read_huggingface_config(text_of(config), config_path, text_of(state->generation_config_json),
                               state->generation_config_json.path()));
+  ATLAS_RETURN_IF_ERROR(read_formats(folder, state));
   state->format_name = "safetensors";
   ATLAS_RETURN_IF_ERROR(read_text_files(folder, state));
   ATLAS_RETURN_IF_ERROR(read_tensors(folder, single, progress, state));

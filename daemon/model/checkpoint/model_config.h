@@ -11,6 +11,7 @@
 
 #include "daemon/base/status.h"
 #include "daemon/model/checkpoint/rope.h"
+#include "daemon/plan/declared_formats.h"
 #include "plugins/abi/atlas_plugin.h"
 
 namespace atlas::model {
@@ -124,6 +125,8 @@ struct ModelConfig {
   std::optional<IndexerConfig> indexer;
   std::optional<StreamsConfig> streams;
   std::optional<NgramConfig> ngram;
+  /// What config.json says of its weights' formats; nothing: it has no such entry.
+  std::optional<plan::DeclaredFormats> declared_formats;
   bool draft_head = false;  ///< the checkpoint has an MTP layer that is run to draft tokens
   std::optional<uint32_t> bos_id;
   std::vector<uint32_t> eos_ids;  ///< any of these ends an answer; ascending, may be empty

@@ -177,12 +177,14 @@ Result<Plan> plan_with(
     const WeightSource& source, const StepProgram& steps,
     std::vector<QuantBackend> quant = {{"eight", &FakeQuant<ATLAS_Q8_0, true>::kApi},
                                        {"wide", &FakeQuant<ATLAS_BF16, false>::kApi}},
-    std::vector<AttentionBackend> attention = {{"gqa", &FakeAttention::kApi}}) {
+    std::vector<AttentionBackend> attention = {{"gqa", &FakeAttention::kApi}},
+    std::vector<DeclaredFormats> declared = {}) {
   PlanInput input;
   input.platform = "cpu";
   input.weights = &source;
   input.quant = quant;
   input.attention = attention;
+  input.declared = declared;
   input.program = &steps;
   input.shape.max_sequences = 4;
   input.shape.context_tokens = 256;
@@ -305,6 +307,75 @@ TEST_CASE("planner: what is wrong is named") {
   const auto plan = plan_with(source, steps, {{"eight", &FakeQuant<ATLAS_Q8_0, true>::kApi}}, {});
   REQUIRE_FALSE(plan);
   CHECK(plan.error().message().find("needs attention backend 'gqa'") != std::string::npos);
+}
+
+TEST_CASE("planner: a declaration that the tensors contradict stops the load and names them") {
+  const StepProgram steps = program();
+  Shapes source = shapes(ATLAS_Q8_0);
+  source.modules["k"].dtype = ATLAS_BF16;
+  const auto message = [&](std::vector<DeclaredFormats> declared) {
+    const auto plan = plan_with(source, steps,
+                                {{"eight", &FakeQuant<ATLAS_Q8_0, true>::kApi},
+                                 {"wide", &FakeQuant<ATLAS_BF16, false>::kApi}},
+                                {{"gqa", &FakeAttention::kApi}}, std::move(declared));
+    return plan ? "" : plan.error().message();
+  };
+  DeclaredFormats config{.source = "config.json", .remedy = "mend it", .word = "Q8"};
+  config.formats = {"q8_0"};
+  CHECK(message({config}) == "");  // bf16 is left out by every format
+  config.formats = {"nvfp4"};
+  CHECK(message({config}).find("'embed' is in format 'q8_0' by its tensors, embed (q8_0); "
+                               "config.json says 'Q8': mend it") != std::string::npos);
+  config.formats = {"q8_0"};
+  config.modules = {{"q", "ignore", kFloatFormats}};
+  CHECK(message({config}).find("'q' is in format 'q8_0' by its tensors, q (q8_0); config.json says "
+                               "'ignore' for 'q': mend it") != std::string::npos);
+  // An entry wants its format, and no other.
+  config.modules = {{"k", "Q8", {"q8_0"}}};
+  CHECK(message({config}).find("'k' is in format 'bf16'") != std::string::npos);
+  // What stands before it decides, and makes it no error that it fits nothing.
+  config.modules.clear();
+  config.formats = {"nvfp4"};
+  DeclaredFormats user{.source = "settings", .remedy = "change them", .word = "q8_0"};
+  user.formats = {"q8_0"};
+  CHECK(message({user, config}) == "");
+  user.all_match = true;
+  user.modules = {{"layers.9", "q8_0", {"q8_0"}}};
+  CHECK(message({user, config}).find("settings: 'layers.9' decides about no weight") !=
+        std::string::npos);
+  // A declaration about all weights that none fits.
+  source = shapes(ATLAS_BF16);
+  CHECK(message({config}).find("config.json says 'Q8', and no weight of the model is in that "
+                               "format: mend it") != std::string::npos);
+}
+
+TEST_CASE("planner: of two plugins that read a weight, the one with the declared format has it") {
+  struct Other : FakeQuant<ATLAS_Q8_0, false> {
+    static AtlasCode claim(const AtlasWeightQuery* query, AtlasWeightClaim* claim,
+                           AtlasError* error) {
+      const AtlasCode code = FakeQuant::claim(query, claim, error);
+      sdk::copy_text(claim->format, "other_8");
+      return code;
+    }
+  };
+  static constexpr AtlasQuantApi kOther{sizeof(AtlasQuantApi),
+                                        0,
+                                        Other::claim,
+                                        nullptr,
+                                        Other::needs,
+                                        Other::linear,
+                                        Other::encode,
+                                        Other::gather,
+                                        nullptr,
+                                        nullptr};
+  DeclaredFormats user{.source = "settings", .remedy = "change them", .word = "other"};
+  user.formats = {"other"};
+  const StepProgram steps = program();
+  const auto plan = plan_with(shapes(ATLAS_Q8_0), steps,
+                              {{"eight", &FakeQuant<ATLAS_Q8_0, true>::kApi}, {"other", &kOther}},
+                              {{"gqa", &FakeAttention::kApi}}, {user});
+  REQUIRE_MESSAGE(plan, plan.error().message());
+  for (const Weight& weight : plan->weights) CHECK(weight.plugin == "other");
 }
 
 TEST_CASE("ledger: too little memory is refused with every line and the way out") {

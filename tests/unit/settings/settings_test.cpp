@@ -76,6 +76,23 @@ TEST_CASE("settings: errors give file, line, column and what was found") {
   CHECK(error_of("engine: {}\n").find("model.path is missing") != std::string::npos);
 }
 
+TEST_CASE("settings: formats are one for all weights, or a map of patterns in its order") {
+  const auto formats = [](const std::string& value) {
+    return settings::with(*settings::parse(kMinimal, "a.yaml"), "model.formats", value);
+  };
+  CHECK(formats("exl3_k4")->model.formats.all == "exl3_k4");
+  CHECK(formats("")->model.formats == settings::FormatSettings());
+  const auto map = formats("{'model.layers.*.mlp': nvfp4, '*': bf16}");
+  REQUIRE(map);
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  CHECK(map->model.formats.modules == Pairs{{"model.layers.*.mlp", "nvfp4"}, {"*", "bf16"}});
+  CHECK(settings::difference(*formats(""), *map).swappable ==
+        std::vector<std::string>{"model.formats"});
+  for (const char* wrong : {"[exl3]", "{'a': [b]}", "{'a': ''}", "{'': exl3}", "{a: b, a: c}"}) {
+    CHECK_FALSE_MESSAGE(formats(wrong), wrong);
+  }
+}
+
 TEST_CASE("settings: a number that overflows with its unit is refused") {
   CHECK(error_of("model: {path: /m}\nengine: {reserve_bytes: 99999999999GiB}\n")
             .find("expected a whole number") != std::string::npos);
@@ -97,7 +114,8 @@ TEST_CASE("settings: one key is changed by --set, and checked") {
   CHECK_FALSE(settings::with(base, "engine.prefill_rows", "1"));
   CHECK_FALSE(settings::with(base, "engine.rows", "64"));
   CHECK(settings::with(base, "model", "/m.gguf").error().message() ==
-        "--set model: this is a section; set one of model.path, model.name");
+        "--set model: this is a section; set one of model.path, model.name, "
+        "model.formats");
   CHECK_FALSE(settings::with(base, "plugins.quant", "[gguf, gguf]"));
 }
 

@@ -107,7 +107,7 @@ TEST_CASE("claim: tensors that are missing, doubled or of a wrong shape are name
   check_refused(claim_after([](Exl3Module& m) {
                   m.add("weight", ATLAS_F16, {256, 128}, nullptr);
                 }),
-                {module, ".trellis and a .weight"});
+                {module + ".trellis", module + ".weight", "another format"});
   check_refused(claim_after([](Exl3Module& m) { m.at("suh").dims[0] = 112; }),
                 {module + ".suh", "[112]", "f16 [128]"});
   check_refused(claim_after([](Exl3Module& m) { m.at("svh").dtype = ATLAS_BF16; }),
