@@ -23,7 +23,7 @@ ATLAS_PARAMS(LinearParams,
   uint32_t n;
   uint32_t k;
   uint32_t epilogue;  // ATLAS_EPILOGUE_*
-  uint32_t reserved;
+  uint32_t tiles;  // GPU, few rows: groups of 16 outputs of a block
 );
 
 /// Products of experts: row i of y is the product of row source(i) of x with the weight of the expert e
@@ -41,6 +41,8 @@ ATLAS_PARAMS(GroupedParams,
   uint32_t k;
   uint32_t experts;
   uint32_t tasks;  // the grid
+  uint32_t tiles;  // GPU, few rows: groups of 16 outputs of a block
+  uint32_t reserved;
 );
 
 /// Rows of float32 into a product's input encoding. One task a row.

@@ -78,9 +78,12 @@ inline constexpr uint32_t kAllLanes = 0xffffffffu;
 /// Use inside namespace atlas::kernels or below.
 ///
 /// CUDA: `atlas_waits_<name>` says that the kernel waits by itself for the one before it to end, so
-/// that a step may start its blocks while the last ones of that kernel still run.
+/// that a step may start its blocks while the last ones of that kernel still run. With `blocks`, so
+/// many of its blocks fit on a multiprocessor together as far as registers go.
+#define ATLAS_DEVICE_KERNEL(name, Params, threads) \
+  ATLAS_DEVICE_KERNEL_BLOCKS(name, Params, threads, 1)
 #if defined(ATLAS_FORM_CUDA)
-#define ATLAS_DEVICE_KERNEL(name, Params, threads)                                        \
+#define ATLAS_DEVICE_KERNEL_BLOCKS(name, Params, threads, blocks)                         \
   extern "C" {                                                                            \
   extern __constant__ const uint64_t atlas_params_##name;                                 \
   __constant__ const uint64_t atlas_params_##name = k##Params##Digest;                    \
@@ -88,14 +91,14 @@ inline constexpr uint32_t kAllLanes = 0xffffffffu;
   __constant__ const uint32_t atlas_waits_##name = 1;                                     \
   }                                                                                       \
   static __device__ __forceinline__ void name##_body(const Params& params);               \
-  extern "C" __global__ void __launch_bounds__(threads)                                   \
+  extern "C" __global__ void __launch_bounds__(threads, blocks)                           \
       atlas_kernel_##name(const __grid_constant__ Params params) {                        \
     asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory"); \
     name##_body(params);                                                                  \
   }                                                                                       \
   static __device__ __forceinline__ void name##_body(const Params& params)
 #elif defined(ATLAS_FORM_HIP)
-#define ATLAS_DEVICE_KERNEL(name, Params, threads)                                           \
+#define ATLAS_DEVICE_KERNEL_BLOCKS(name, Params, threads, blocks)                            \
   extern "C" {                                                                               \
   extern __constant__ const uint64_t atlas_params_##name;                                    \
   __attribute__((used)) __constant__ const uint64_t atlas_params_##name = k##Params##Digest; \
@@ -103,7 +106,7 @@ inline constexpr uint32_t kAllLanes = 0xffffffffu;
   extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(                          \
       threads, threads))) void atlas_kernel_##name(const Params params)
 #else
-#define ATLAS_DEVICE_KERNEL(name, Params, threads)                                         \
+#define ATLAS_DEVICE_KERNEL_BLOCKS(name, Params, threads, blocks)                          \
   static void name##_lane(const Params& params);                                           \
   extern "C" {                                                                             \
   extern __attribute__((visibility("default"))) const uint64_t atlas_params_##name;        \

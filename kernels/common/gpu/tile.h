@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/common/device/device.h"
-#include "kernels/common/gpu_grids.h"
 
 namespace atlas::kernels {
 
@@ -13,8 +12,6 @@ struct TileSums {
 };
 
 #if defined(ATLAS_HAS_MMA_SYNC)
-inline constexpr Bf16Tiles kBf16Tiles = Bf16Tiles::kMmaSync;
-
 struct TileWeights {
   device::MmaA a;
 };
@@ -65,8 +62,6 @@ ATLAS_DEVICE void multiply_tile(TileSums& sums, const TileWeights& weights,
 }
 
 #else
-inline constexpr Bf16Tiles kBf16Tiles = Bf16Tiles::kWmma;
-
 struct TileWeights {
   device::WmmaHalves a;
 };

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/linear.h"
 #include "tests/support/cpu_pack.h"
 #include "tests/support/cpu_targets.h"
 #include "tests/support/gpu_machine.h"

@@ -1,0 +1,140 @@
+// Products with packed weights on GPUs: block sizes, shared memory and grids, which a record and a
+// kernel must agree on, and which kernel does which rows. Nothing here changes a result.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/common/gpu_weights.h"
+#include "kernels/common/linear.h"
+
+namespace atlas::kernels {
+
+inline constexpr uint32_t kProductWarps = 8;
+inline constexpr uint32_t kProductThreads = kProductWarps * device::kMatrixLanes;
+/// Shared memory of every product begins with this, for finding an expert's rows.
+inline constexpr uint32_t kProductSharedHead = 64;
+
+/// Few rows: 16 at most a block, and tasks (a run of k of a group of 16 outputs) whose values stand
+/// in shared memory together.
+inline constexpr uint32_t kFewRows = 16;
+inline constexpr uint32_t kFewTasks = 40;
+inline constexpr uint32_t kFewTiles = 8;  // groups of outputs of a block, at most
+inline constexpr uint32_t kFewCells = kFewTiles * kTileOutputs * kFewRows / kProductThreads;
+
+/// Many rows: 128 a block, two halves of 64; shared memory has stages of 64 elements along k, and
+/// behind them the sums of two blocks of 32.
+inline constexpr uint32_t kManyRows = 128;
+inline constexpr uint32_t kManyWarpRows = 64;
+inline constexpr uint32_t kManyStage = 64;
+inline constexpr uint32_t kManyStages = 3;
+inline constexpr uint32_t kManyRowBytes = 2 * kManyStage;
+inline constexpr uint32_t kManyStageBytes = kManyRows * (kManyRowBytes + 8);
+inline constexpr uint32_t kManySharedBytes = kProductSharedHead + kManyStages * kManyStageBytes;
+
+/// Groups of outputs of a warp of the kernel for many rows. `wide`: a format with so many registers
+/// a unit that there is no room for two.
+constexpr uint32_t many_tiles(MatrixFamily family, bool wide) {
+  return family == MatrixFamily::kMma && !wide ? 2 : 1;
+}
+
+constexpr uint32_t tiles_of(uint64_t count) {
+  return static_cast<uint32_t>((count + kTileOutputs - 1) / kTileOutputs);
+}
+
+/// `rows` bounds the rows of a block. Columns of an instruction that has no rows take no memory.
+constexpr uint32_t few_shared_bytes(MatrixFamily family, uint32_t rows) {
+  const uint32_t columns = family == MatrixFamily::kMma && rows <= 8 ? 8 : kFewRows;
+  return kProductSharedHead +
+         kFewTasks * kTileOutputs * columns * static_cast<uint32_t>(sizeof(float));
+}
+
+/// Gathers and encodings: a block of this many threads does a row, or a part of it.
+inline constexpr uint32_t kEncodeThreads = 128;
+inline constexpr uint32_t kGatherThreads = 128;
+/// Pieces of eight elements of a row, a thread each: blocks in y.
+constexpr uint32_t encode_parts(uint64_t k) {
+  return static_cast<uint32_t>(whole_units(encoded_elements(k) / 8, kEncodeThreads));
+}
+
+// ---- What a platform wants
+
+struct GpuTraits {
+  std::string_view platform;
+  MatrixFamily family;
+  uint32_t units;  // streaming multiprocessors, or compute units
+};
+inline constexpr GpuTraits kGpuTraits[] = {{"h200", MatrixFamily::kMma, 132},
+                                           {"gb10", MatrixFamily::kMma, 48},
+                                           {"strix-hip", MatrixFamily::kWmma, 40}};
+constexpr const GpuTraits* gpu_traits(std::string_view platform) {
+  for (const GpuTraits& traits : kGpuTraits) {
+    if (traits.platform == platform) return &traits;
+  }
+  return nullptr;
+}
+
+/// Groups of outputs of a block for few rows: as many as leave two blocks a unit, so that rows of x
+/// are read seldom; at least so many that every warp has a task where k is short. `matrices`: as
+/// many products run in one launch (experts).
+constexpr uint32_t few_tiles(const GpuTraits& gpu, uint64_t n, uint64_t k, uint64_t matrices) {
+  const uint64_t all = uint64_t{tiles_of(n)} * matrices;
+  const uint64_t runs = whole_units(k, kBf16Run);
+  uint32_t tiles = 1;
+  while (tiles < 4 && all / (2 * tiles) >= 2 * gpu.units) tiles *= 2;
+  while (tiles < kFewTiles && runs * tiles < kProductWarps && all / (2 * tiles) >= gpu.units / 2) {
+    tiles *= 2;
+  }
+  return tiles;
+}
+
+/// Whether a product of a bucket of so many rows runs the kernel for many. Predicted: below, the
+/// weights' bytes decide, and the kernel for few reads them once for 16 rows.
+constexpr bool takes_many(uint32_t max_rows) { return max_rows > 48; }
+constexpr bool takes_many_grouped(uint32_t max_rows, uint32_t experts) {
+  return max_rows > 16 * uint64_t{experts};
+}
+
+// ---- Launches
+
+struct ProductLaunch {
+  uint64_t x = 1, y = 1;  // blocks
+  uint32_t threads = kProductThreads;
+  uint32_t shared_bytes = 0;
+  uint32_t tiles = 0;  // of the parameters
+};
+
+constexpr ProductLaunch linear_launch(const GpuTraits& gpu, bool many, bool wide, uint64_t n,
+                                      uint64_t k, uint32_t max_rows) {
+  if (many) {
+    return {whole_units(tiles_of(n), 4 * many_tiles(gpu.family, wide)),
+            whole_units(max_rows, kManyRows), kProductThreads, kManySharedBytes, 0};
+  }
+  const uint32_t tiles = few_tiles(gpu, n, k, 1);
+  return {whole_units(tiles_of(n), tiles), whole_units(max_rows, kFewRows), kProductThreads,
+          few_shared_bytes(gpu.family, max_rows), tiles};
+}
+
+/// Blocks take the items (rows of an expert by some outputs) in turn: as many blocks as there can
+/// be items, but for many rows two a unit.
+constexpr ProductLaunch grouped_launch(const GpuTraits& gpu, bool many, bool wide, uint64_t n,
+                                       uint64_t k, uint32_t experts, uint32_t max_rows) {
+  const uint32_t busy = std::min(max_rows, experts);
+  ProductLaunch launch;
+  launch.tiles = many ? 4 * many_tiles(gpu.family, wide) : few_tiles(gpu, n, k, busy);
+  const uint64_t chunks = busy + max_rows / (many ? kManyRows : kFewRows);
+  const uint64_t items = chunks * whole_units(tiles_of(n), launch.tiles);
+  launch.x = std::min<uint64_t>(items, gpu.units * (many ? 2 : 16));
+  launch.shared_bytes = many ? kManySharedBytes : few_shared_bytes(gpu.family, max_rows);
+  return launch;
+}
+
+constexpr ProductLaunch encode_launch(uint64_t k, uint32_t max_rows) {
+  return {max_rows, encode_parts(k), kEncodeThreads, 0, 0};
+}
+constexpr ProductLaunch gather_launch(uint32_t max_rows) {
+  return {max_rows, 1, kGatherThreads, 0, 0};
+}
+
+}  // namespace atlas::kernels

@@ -1,0 +1,21 @@
+# Products with packed weights of every GPU platform: modules (without extension), and for each kernel of
+# them the matrix instruction that it is made of. Sets ATLAS_PRODUCT_MODULES and
+# ATLAS_PRODUCT_INSTRUCTIONS_<cuda|hip>.
+set(ATLAS_PRODUCT_MODULES encode_bf16)
+set(ATLAS_PRODUCT_INSTRUCTIONS_cuda "")
+set(ATLAS_PRODUCT_INSTRUCTIONS_hip "")
+function(atlas_product_module module)
+  list(APPEND ATLAS_PRODUCT_MODULES ${module})
+  foreach(format ${ARGN})
+    foreach(kernel linear_${format} linear_${format}_many grouped_${format} grouped_${format}_many)
+      list(APPEND ATLAS_PRODUCT_INSTRUCTIONS_cuda
+        ${module}/${kernel}=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32)
+      list(APPEND ATLAS_PRODUCT_INSTRUCTIONS_hip ${module}/${kernel}=v_wmma_f32_16x16x16_bf16)
+    endforeach()
+  endforeach()
+  foreach(name MODULES INSTRUCTIONS_cuda INSTRUCTIONS_hip)
+    set(ATLAS_PRODUCT_${name} ${ATLAS_PRODUCT_${name}} PARENT_SCOPE)
+  endforeach()
+endfunction()
+
+atlas_product_module(linear_float bf16 f16 f32)
