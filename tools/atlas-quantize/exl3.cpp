@@ -14,8 +14,6 @@ namespace atlas::quantize {
 
 namespace {
 
-constexpr double kDamping = 0.025;  // exllamav3's sigma_reg
-
 uint64_t padded(uint64_t size) { return (size + kHadamard - 1) / kHadamard * kHadamard; }
 
 /// splitmix64: signs that depend on the seed, the module's name and the place alone.
@@ -156,20 +154,6 @@ Matrix rotated_moments(const Matrix& mean, const std::vector<float>& su, uint32_
   hadamard_rows(h, threads);
   hadamard_columns(h, threads);
   return h;
-}
-
-/// tr(E H E^T) over tr(W H W^T), rows of both [n, k].
-double proxy_error(const Matrix& weight, const Matrix& decoded, const Matrix& mean,
-                   uint32_t threads) {
-  Matrix errors = weight;
-  for (size_t i = 0; i < errors.values.size(); ++i) errors.values[i] -= decoded.values[i];
-  const Matrix eh = multiply(errors, mean, threads), wh = multiply(weight, mean, threads);
-  double lost = 0, all = 0;
-  for (size_t i = 0; i < errors.values.size(); ++i) {
-    lost += double{eh.values[i]} * errors.values[i];
-    all += double{wh.values[i]} * weight.values[i];
-  }
-  return all > 0 ? lost / all : 0;
 }
 
 std::vector<uint16_t> round_to_half(std::vector<float>& values) {

@@ -103,4 +103,17 @@ Result<Matrix> block_ldl(Matrix h, double damping) {
   return data_loss("the Hessian is not positive");
 }
 
+double proxy_error(const Matrix& weight, const Matrix& decoded, const Matrix& mean,
+                   uint32_t threads) {
+  Matrix errors = weight;
+  for (size_t i = 0; i < errors.values.size(); ++i) errors.values[i] -= decoded.values[i];
+  const Matrix eh = multiply(errors, mean, threads), wh = multiply(weight, mean, threads);
+  double lost = 0, all = 0;
+  for (size_t i = 0; i < errors.values.size(); ++i) {
+    lost += double{eh.values[i]} * errors.values[i];
+    all += double{wh.values[i]} * weight.values[i];
+  }
+  return all > 0 ? lost / all : 0;
+}
+
 }  // namespace atlas::quantize

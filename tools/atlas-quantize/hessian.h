@@ -39,9 +39,16 @@ struct Moments {
 /// own rows stand alone.
 Moments mix_moments(const Hessian& own, const Hessian& all);
 
+/// Of a mean of squares, added to the diagonal before it is factored: exllamav3's sigma_reg.
+inline constexpr double kDamping = 0.025;
+
 /// H = L D L^T in blocks of 16: L [k, k], its diagonal blocks zero instead of the identity.
 /// `damping` times the mean of the diagonal is added to it, more if H is not positive even so.
 /// Errors: kDataLoss if it is not finite, or all of it is zero.
 Result<Matrix> block_ldl(Matrix h, double damping);
+
+/// What the outputs lose: tr(E H E^T) over tr(W H W^T), E = weight - decoded, rows of both [n, k].
+double proxy_error(const Matrix& weight, const Matrix& decoded, const Matrix& mean,
+                   uint32_t threads);
 
 }  // namespace atlas::quantize

@@ -218,7 +218,7 @@ class Job {
       case Format::kFp8:
         return encode_fp8(item.module, weight, o_.threads);
       case Format::kNvfp4:
-        return encode_nvfp4(item.module, weight, o_.nvfp4_scales, o_.threads);
+        return encode_blocks(item, weight, entry);
       case Format::kExl3:
         return encode_trellis(item, weight, entry);
       case Format::kBf16:
@@ -227,13 +227,27 @@ class Job {
     return internal_error("{} quantizes nothing", format_name(o_.format));
   }
 
-  Result<EncodedLinear> encode_trellis(const Item& item, const Matrix& weight, Entry& entry) {
+  /// What the calibration text says of the linear's inputs, if there is one.
+  Result<Moments> moments_of(const Item& item, Entry& entry) {
     Moments moments;
     if (calibration_ != nullptr) {
       ATLAS_ASSIGN_OR_RETURN(moments, calibration_->moments(item.module));
     }
     entry.hessian = moments.kind;
     entry.tokens = moments.rows;
+    return moments;
+  }
+
+  Result<EncodedLinear> encode_blocks(const Item& item, const Matrix& weight, Entry& entry) {
+    Moments moments;
+    if (calibration_ != nullptr) {
+      ATLAS_ASSIGN_OR_RETURN(moments, moments_of(item, entry));
+    }
+    return encode_nvfp4(item.module, weight, moments, o_.nvfp4_scales, o_.threads);
+  }
+
+  Result<EncodedLinear> encode_trellis(const Item& item, const Matrix& weight, Entry& entry) {
+    ATLAS_ASSIGN_OR_RETURN(const Moments moments, moments_of(item, entry));
     return encode_exl3(item.module, weight, moments,
                        {.bits = static_cast<uint32_t>(item.bits),
                         .codebook = o_.codebook,
@@ -252,7 +266,8 @@ class Job {
 
   /// Opens the model for calibration if a linear is left that needs it.
   Status begin_calibration() {
-    if (o_.format != Format::kExl3 || o_.calibration.text_file.empty()) return {};
+    const bool used = o_.format == Format::kExl3 || o_.format == Format::kNvfp4;
+    if (!used || o_.calibration.text_file.empty()) return {};
     std::vector<std::string> left;
     for (const Item& item : items_) {
       if (item.quantized && work_.find(item.module) == nullptr) left.push_back(item.module);
@@ -389,6 +404,9 @@ Json settings_of(const JobOptions& options, const Source& source) {
     json["codebook"] = options.codebook_name;
     json["seed"] = options.seed;
     json["error_feedback"] = options.error_feedback;
+  }
+  const bool calibrated = !options.calibration.text_file.empty();
+  if (options.format == Format::kExl3 || (options.format == Format::kNvfp4 && calibrated)) {
     json["calibration"] = options.calibration.text_file;
     json["calibration_tokens"] = options.calibration.tokens;
     json["calibration_window"] = options.calibration.window;

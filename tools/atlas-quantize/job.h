@@ -20,7 +20,7 @@ struct JobOptions {
   std::string codebook_name = "mul1";
   uint64_t seed = 0;               // of exl3's random signs
   bool error_feedback = true;      // exl3 with LDLQ
-  CalibrationOptions calibration;  // of exl3; no text: the identity stands for all moments
+  CalibrationOptions calibration;  // of exl3 and nvfp4; no text: nothing is known of inputs
   std::string evaluation_text;     // for perplexity and KL in the report; empty: none
   uint32_t evaluation_tokens = 8192, evaluation_window = 512;
   uint32_t threads = 1;

@@ -40,11 +40,9 @@ void round_columns(const Matrix& weight, const Matrix* factor, const SearchTable
   const auto& places = tile_places();
   const uint32_t bits = table.bits();
   const uint64_t tiles = width / kTileSide, row_tiles = weight.columns / kTileSide;
-  std::vector<float> errors(weight.rows * width), aims(kTileSide * width);
   std::vector<float> targets(tiles * kTileWeights);
   std::vector<uint16_t> states(tiles * kTileWeights);
-  for (uint64_t block = weight.rows / kTileSide; block-- > 0;) {
-    aim(weight, factor, errors, block, begin, width, aims.data());
+  feed_back(weight, factor, begin, width, [&](uint64_t block, const float* aims, float* decoded) {
     for (uint64_t tile = 0; tile < tiles; ++tile) {
       for (uint32_t t = 0; t < kTileWeights; ++t) {
         targets[tile * kTileWeights + t] =
@@ -57,14 +55,13 @@ void round_columns(const Matrix& weight, const Matrix* factor, const SearchTable
       pack_tile(tile_states, bits,
                 &out.packed[(block * row_tiles + begin / kTileSide + tile) * 8 * bits]);
       for (uint32_t t = 0; t < kTileWeights; ++t) {
-        const uint64_t r = block * kTileSide + places[t].row;
         const uint64_t c = tile * kTileSide + places[t].column;
         const float value = table.values()[tile_states[t]];
-        out.decoded.at(r, begin + c) = value;
-        errors[r * width + c] = weight.at(r, begin + c) - value;
+        decoded[places[t].row * width + c] = value;
+        out.decoded.at(block * kTileSide + places[t].row, begin + c) = value;
       }
     }
-  }
+  });
 }
 
 /// A search that no other thread uses meanwhile.
@@ -90,6 +87,21 @@ class SearchPool {
 };
 
 }  // namespace
+
+void feed_back(const Matrix& weight, const Matrix* factor, uint64_t begin, uint64_t width,
+               const RoundBlock& round) {
+  std::vector<float> errors(weight.rows * width), aims(kTileSide * width);
+  std::vector<float> decoded(kTileSide * width);
+  for (uint64_t block = weight.rows / kTileSide; block-- > 0;) {
+    aim(weight, factor, errors, block, begin, width, aims.data());
+    round(block, aims.data(), decoded.data());
+    for (uint64_t r = 0; r < kTileSide; ++r) {
+      const float* row = weight.row(block * kTileSide + r).data() + begin;
+      float* error = &errors[(block * kTileSide + r) * width];
+      for (uint64_t c = 0; c < width; ++c) error[c] = row[c] - decoded[r * width + c];
+    }
+  }
+}
 
 TrellisWeight ldlq(const Matrix& weight, const Matrix* factor, const SearchTable& table,
                    uint32_t threads, const std::function<void(double)>& on_part) {

@@ -11,17 +11,24 @@
 
 namespace atlas::quantize {
 
+/// Rounds one block of 16 rows, [16, width] each: what is aimed at, and what the codes decode to.
+using RoundBlock = std::function<void(uint64_t block, const float* aims, float* decoded)>;
+
+/// Columns [begin, begin + width) of `weight` [k, n] (16 divides k), from the last block of 16 rows
+/// to the first: block i aims at W_i + sum over j > i of L_ji^T (W_j - decoded_j). `factor` is L of
+/// `block_ldl`, null for plain rounding. Columns do not depend on each other.
+/// Source: QuIP# and QTIP's BlockLDLQ.
+void feed_back(const Matrix& weight, const Matrix* factor, uint64_t begin, uint64_t width,
+               const RoundBlock& round);
+
 /// A weight [k, n] as states of tiles.
 struct TrellisWeight {
   Matrix decoded;                // [k, n]
   std::vector<uint32_t> packed;  // [k/16][n/16][8 * bits]
 };
 
-/// Rounds `weight` [k, n] (16 divides both), from its last block of 16 rows to the first: block i
-/// aims at W_i + sum over j > i of L_ji^T (W_j - decoded_j). `factor` is L of `block_ldl`, null for
-/// plain rounding. Columns do not depend on each other: `threads` share them.
-/// `on_part`, if it is not empty, hears which share of the columns is done, one call at a time.
-/// Source: QuIP# and QTIP's BlockLDLQ.
+/// Rounds `weight` [k, n] (16 divides both) with `feed_back`; `threads` share the columns.
+/// `on_part`, if it is not empty, hears which share of them is done, one call at a time.
 TrellisWeight ldlq(const Matrix& weight, const Matrix* factor, const SearchTable& table,
                    uint32_t threads, const std::function<void(double)>& on_part = {});
 

@@ -21,6 +21,11 @@ Status run(quantize::JobOptions options, const std::string& format, bool json) {
         "exl3 needs --calibration FILE, a text like those that the model will see; --no-feedback "
         "does without, and is worse");
   }
+  const bool weighs =
+      options.format == quantize::Format::kExl3 || options.format == quantize::Format::kNvfp4;
+  if (!weighs && !options.calibration.text_file.empty()) {
+    return invalid_argument("{} has no use for --calibration: exl3 and nvfp4 have", format);
+  }
   ATLAS_ASSIGN_OR_RETURN(const quantize::Report report, quantize::run_job(options));
   std::fputs(json ? report.json().c_str() : report.text().c_str(), stdout);
   return {};
@@ -59,7 +64,8 @@ int main(int argc, char** argv) {
       ->type_name("N");
   program
       .add_option("--calibration", options.calibration.text_file,
-                  "exl3: the text that the inputs of the linears are measured on")
+                  "exl3, and if you like nvfp4: the text that the inputs of the linears are "
+                  "measured on")
       ->type_name("FILE");
   program
       .add_option("--calibration-tokens", options.calibration.tokens, "Of it, from its beginning")

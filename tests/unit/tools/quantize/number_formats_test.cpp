@@ -123,7 +123,7 @@ TEST_CASE("fp8: a block's scale is its maximum over 448, and partial blocks have
 TEST_CASE("fp8 and nvfp4: zeros stay zeros") {
   const Matrix zeros(32, 128);
   CHECK(encode_fp8("m", zeros, 1).decoded.values == zeros.values);
-  CHECK(encode_nvfp4("m", zeros, Nvfp4Scales::kMse, 1).decoded.values == zeros.values);
+  CHECK(encode_nvfp4("m", zeros, {}, Nvfp4Scales::kMse, 1).decoded.values == zeros.values);
 }
 
 TEST_CASE("nvfp4: the worked example gives its bytes") {
@@ -132,7 +132,7 @@ TEST_CASE("nvfp4: the worked example gives its bytes") {
                            0.2f,  0.75f,  -0.8f, 0.5f, -0.15f, 0.02f, 1.0f,  -0.6f};
   std::copy(first, first + 16, weight.values.begin());
   weight.at(0, 16) = 2.0f;  // the tensor's largest
-  const EncodedLinear out = encode_nvfp4("m", weight, Nvfp4Scales::kMax, 1);
+  const EncodedLinear out = encode_nvfp4("m", weight, {}, Nvfp4Scales::kMax, 1);
   REQUIRE(out.tensors.size() == 3);
   const uint8_t expected[8] = {0xc1, 0x60, 0x5f, 0x03, 0x62, 0x4e, 0x09, 0xd6};
   for (size_t i = 0; i < 8; ++i) CHECK(byte_of(out.tensors[0], i) == expected[i]);
@@ -147,7 +147,7 @@ TEST_CASE("nvfp4: the worked example gives its bytes") {
 TEST_CASE("nvfp4: better choices of scales have smaller errors") {
   const Matrix weight = normal_matrix(64, 256, 3);
   const auto error = [&](Nvfp4Scales scales) {
-    return relative_error(weight, encode_nvfp4("m", weight, scales, 2).decoded);
+    return relative_error(weight, encode_nvfp4("m", weight, {}, scales, 2).decoded);
   };
   const double max = error(Nvfp4Scales::kMax), four = error(Nvfp4Scales::kFourOverSix);
   const double mse = error(Nvfp4Scales::kMse);
@@ -156,19 +156,58 @@ TEST_CASE("nvfp4: better choices of scales have smaller errors") {
   CHECK(mse < 0.95 * four);
 }
 
-TEST_CASE("nvfp4: what a reader of the layout sees is what the encoder says") {
-  const Matrix weight = normal_matrix(16, 64, 5, 3.0f);
-  const EncodedLinear out = encode_nvfp4("m", weight, Nvfp4Scales::kMse, 1);
+/// What a reader of the layout sees.
+Matrix read_nvfp4(const EncodedLinear& linear, uint64_t n, uint64_t k) {
   float global = 0;
-  std::memcpy(&global, out.tensors[2].bytes.data(), sizeof(global));
-  for (uint64_t r = 0; r < 16; ++r) {
-    for (uint64_t c = 0; c < 64; ++c) {
-      const uint8_t pair = byte_of(out.tensors[0], (r * 64 + c) / 2);
+  std::memcpy(&global, linear.tensors[2].bytes.data(), sizeof(global));
+  Matrix out(n, k);
+  for (uint64_t r = 0; r < n; ++r) {
+    for (uint64_t c = 0; c < k; ++c) {
+      const uint8_t pair = byte_of(linear.tensors[0], (r * k + c) / 2);
       const auto code = static_cast<uint8_t>(c % 2 == 0 ? pair & 15 : pair >> 4);
-      const float scale = e4m3_value(byte_of(out.tensors[1], r * 4 + c / 16)) * global;
-      CHECK(e2m1_value(code) * scale == out.decoded.at(r, c));
+      const float scale = e4m3_value(byte_of(linear.tensors[1], (r * k + c) / 16)) * global;
+      out.at(r, c) = e2m1_value(code) * scale;
     }
   }
+  return out;
+}
+
+/// Moments of inputs of which neighbours go together.
+Moments correlated(uint64_t k) {
+  const Matrix noise = normal_matrix(4 * k, k, 9, 1);
+  Hessian h(k);
+  std::vector<float> rows = noise.values;
+  for (size_t i = 1; i < rows.size(); ++i) rows[i] += 0.9f * rows[i - 1];
+  h.add(rows, 1);
+  return {std::make_shared<const Matrix>(h.mean()), "full", h.rows()};
+}
+
+TEST_CASE("nvfp4: what a reader of the layout sees is what the encoder says, fed back or not") {
+  const Matrix weight = normal_matrix(80, 64, 5, 3.0f);
+  for (const Moments& moments : {Moments{}, correlated(64)}) {
+    const EncodedLinear out = encode_nvfp4("m", weight, moments, Nvfp4Scales::kMse, 2);
+    CHECK(read_nvfp4(out, 80, 64).values == out.decoded.values);
+    CHECK(relative_error(weight, out.decoded) < 0.2);
+    const EncodedLinear one = encode_nvfp4("m", weight, moments, Nvfp4Scales::kMse, 1);
+    for (size_t i = 0; i < 3; ++i) CHECK(one.tensors[i].bytes == out.tensors[i].bytes);
+  }
+}
+
+TEST_CASE("nvfp4: with moments, what correlated inputs lose is smaller") {
+  const Matrix weight = normal_matrix(64, 256, 6);
+  const Moments moments = correlated(256);
+  for (const Nvfp4Scales scales : {Nvfp4Scales::kMax, Nvfp4Scales::kMse}) {
+    const EncodedLinear plain = encode_nvfp4("m", weight, {}, scales, 2);
+    const EncodedLinear fed = encode_nvfp4("m", weight, moments, scales, 2);
+    CHECK(plain.proxy_error < 0);  // not known
+    CHECK(fed.proxy_error < 0.8 * proxy_error(weight, plain.decoded, *moments.mean, 1));
+    CHECK(relative_error(weight, fed.decoded) > relative_error(weight, plain.decoded));
+  }
+  Moments none;
+  none.mean = std::make_shared<const Matrix>(256, 256);
+  const EncodedLinear out = encode_nvfp4("m", weight, none, Nvfp4Scales::kMse, 1);
+  CHECK(out.note.find("without a Hessian") != std::string::npos);
+  CHECK(out.decoded.values == encode_nvfp4("m", weight, {}, Nvfp4Scales::kMse, 1).decoded.values);
 }
 
 TEST_SUITE_END();
