@@ -45,7 +45,7 @@ struct Calibration::State {
     if (place == nullptr) place = std::make_shared<Hessian>(k);
     return place;
   }
-  Status walk();
+  Status walk(const std::function<void(double)>& on_part);
   Status run_step(std::span<const TokenId> part, bool restart);
   Status look(exec::StepWalk& walk, uint32_t rows, Stream& stream);
   Status look_linear(const plan::LinearOp& op, const std::vector<float>& x);
@@ -210,12 +210,13 @@ Status Calibration::State::run_step(std::span<const TokenId> part, bool restart)
   return logits ? Status() : logits.error();
 }
 
-Status Calibration::State::walk() {
+Status Calibration::State::walk(const std::function<void(double)>& on_part) {
   for (size_t window = 0; window < ids.size(); window += options.window) {
     const size_t end = std::min(ids.size(), window + options.window);
     for (size_t begin = window; begin < end; begin += kStepRows) {
       const size_t count = std::min<size_t>(kStepRows, end - begin);
       ATLAS_RETURN_IF_ERROR(run_step(std::span(ids).subspan(begin, count), begin == window));
+      if (on_part) on_part(static_cast<double>(begin + count) / static_cast<double>(ids.size()));
     }
   }
   return {};
@@ -273,7 +274,7 @@ Result<Moments> Calibration::moments(const std::string& module) {
     s.want.modules.insert(*next);
   }
   if (on_walk) on_walk(s.want.modules.size());
-  ATLAS_RETURN_IF_ERROR(s.walk());
+  ATLAS_RETURN_IF_ERROR(s.walk(on_part));
   std::map<const Hessian*, Moments> done;  // sharers share the means too
   for (const std::string& name : s.want.modules) {
     const auto place = s.sums.find(name);

@@ -38,6 +38,8 @@ class Calibration {
   Result<Moments> moments(const std::string& module);
   /// Before each walk; for progress.
   std::function<void(uint64_t linears)> on_walk;
+  /// During one: the share of the text that is read.
+  std::function<void(double share)> on_part;
 
  private:
   struct State;

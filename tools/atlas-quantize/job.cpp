@@ -281,6 +281,9 @@ class Job {
     calibration_->on_walk = [this](uint64_t linears) {
       progress_.say(fmt::format("calibrating {} linears", linears));
     };
+    calibration_->on_part = [this](double share) {
+      progress_.advance(0, fmt::format("calibrating, {:.0f} %", 100 * share));
+    };
     return {};
   }
 

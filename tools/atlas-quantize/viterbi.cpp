@@ -1,11 +1,14 @@
 // Costs are 32-bit integers. The low K bits of a node's cost hold the number of the edge that
 // leaves it, which is the same for all edges of a node: a sum with multiples of 2^K keeps them, so
-// that one integer minimum yields cost and winner. An edge is the state s = p * nodes + n: from
-// node s >> K = p * (nodes >> K) + (n >> K), whose edges have the number p, to node n. For
-// neighbouring n, values are neighbours and predecessors are the same or neighbours.
+// that one integer minimum yields cost and winner. Costs that are floats are none below zero, so
+// that their bits are ordered as they are; the number takes the place of K bits of each sum. An
+// edge is the state s = p * nodes + n: from node s >> K = p * (nodes >> K) + (n >> K), whose edges
+// have the number p, to node n. For neighbouring n, values are neighbours and predecessors are the
+// same or neighbours.
 #include "tools/atlas-quantize/viterbi.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -24,6 +27,7 @@ namespace atlas::quantize {
 constexpr uint32_t kRun = 16;  // nodes whose values lie together in the ordered table
 /// Above every cost of a node that is reached, and room for as much above it.
 constexpr int32_t kForbidden = 1 << 30;
+constexpr float kForbiddenFloat = 1e30f;
 
 /// The number of the edges that leave a node.
 constexpr uint32_t edge_of(uint32_t node, uint32_t bits) { return node >> (16 - 2 * bits); }
@@ -83,8 +87,16 @@ HWY_INLINE void for_each(std::integer_sequence<uint32_t, kAt...>, const Body& bo
 #undef ATLAS_INLINE_LAMBDA
 #define ATLAS_INLINE_LAMBDA __attribute__((always_inline))
 
+/// The cost of edge `edge` in bits of a float.
+HWY_INLINE V float_cost(V before, V value, V target, V high, V edge) {
+  const hn::RebindToFloat<D> df;
+  const auto apart = hn::Sub(hn::BitCast(df, value), hn::BitCast(df, target));
+  const auto cost = hn::MulAdd(apart, apart, hn::BitCast(df, before));
+  return hn::OrAnd(edge, hn::BitCast(D(), cost), high);
+}
+
 /// kBroadcast: all lanes of a vector have one predecessor.
-template <uint32_t kTiles, bool kBroadcast>
+template <uint32_t kTiles, bool kBroadcast, bool kFloats>
 void advance_position(const Position& at) {
   constexpr auto kEach = std::make_integer_sequence<uint32_t, kTiles>();
   const D d;
@@ -94,6 +106,7 @@ void advance_position(const Position& at) {
   const uint32_t bits = at.bits, nodes = kStates >> bits, edges = 1u << bits;
   const uint32_t stride = nodes >> bits;  // of predecessors of one node
   const V low = hn::Set(d, static_cast<int32_t>(edges - 1));
+  const V high = hn::Not(low);
   const auto iota = hn::Iota(du, 0);
   const auto spread = hn::IndicesFromVec(d, hn::ShiftRightSame(iota, static_cast<int>(bits)));
   V factors[kTiles], rest[kTiles], least[kTiles];
@@ -114,7 +127,12 @@ void advance_position(const Position& at) {
           const int32_t* costs = at.before[i] + p * stride + first;
           const V before =
               kBroadcast ? hn::Set(d, *costs) : hn::TableLookupLanes(hn::LoadU(d, costs), spread);
-          best[i] = hn::Min(best[i], add_products(before, value, factors[i]));
+          if constexpr (kFloats) {
+            const V edge = hn::Set(d, static_cast<int32_t>(p));
+            best[i] = hn::Min(best[i], float_cost(before, value, factors[i], high, edge));
+          } else {
+            best[i] = hn::Min(best[i], add_products(before, value, factors[i]));
+          }
         });
       }
       const V edge = hn::BitCast(
@@ -122,7 +140,7 @@ void advance_position(const Position& at) {
       for_each(kEach, [&](auto i) ATLAS_INLINE_LAMBDA {
         const V cost = hn::Add(hn::AndNot(low, best[i]), rest[i]);
         least[i] = hn::Min(least[i], cost);
-        hn::StoreU(hn::Or(cost, edge), d, at.after[i] + n);
+        hn::StoreU(kFloats ? cost : hn::Or(cost, edge), d, at.after[i] + n);
         // Not TruncateTo, which mixes up lanes on AVX-512 with VBMI in Highway 1.0.3.
         hn::StoreU(hn::U8FromU32(hn::BitCast(du, hn::And(best[i], low))), d8, at.choices[i] + n);
       });
@@ -135,10 +153,12 @@ void advance_position(const Position& at) {
 
 template <uint32_t kTiles>
 void advance_tiles(const Position& at) {
-  if ((1u << at.bits) >= hn::Lanes(D())) {
-    advance_position<kTiles, true>(at);
+  if (at.bits >= SearchTable::kFloatBits) {
+    advance_position<kTiles, true, true>(at);
+  } else if ((1u << at.bits) >= hn::Lanes(D())) {
+    advance_position<kTiles, true, false>(at);
   } else {
-    advance_position<kTiles, false>(at);
+    advance_position<kTiles, false, false>(at);
   }
 }
 
@@ -198,10 +218,14 @@ SearchTable::SearchTable(std::vector<float> values, uint32_t bits)
       const double value = values_[static_cast<uint32_t>(p) * nodes + n];
       const double rounded = std::nearbyint(value / value_step);
       const double square = rounded * rounded * value_step * value_step - centre_;
-      ordered_[(n / kRun) * kRun * static_cast<uint32_t>(edges) + static_cast<uint32_t>(p) * kRun +
-               n % kRun] =
-          pair_of(static_cast<int32_t>(rounded) * value_unit,
-                  static_cast<int32_t>(std::nearbyint(square * per_unit_ / square_unit_)));
+      int32_t& place =
+          ordered_[(n / kRun * static_cast<uint32_t>(edges) + static_cast<uint32_t>(p)) * kRun +
+                   n % kRun];
+      place =
+          has_floats()
+              ? std::bit_cast<int32_t>(static_cast<float>(value))
+              : pair_of(static_cast<int32_t>(rounded) * value_unit,
+                        static_cast<int32_t>(std::nearbyint(square * per_unit_ / square_unit_)));
     }
   }
 }
@@ -209,6 +233,7 @@ SearchTable::SearchTable(std::vector<float> values, uint32_t bits)
 SearchTable::Target SearchTable::target(float w) const {
   // In this order a target that is no number becomes the largest.
   const double within = std::max(-largest_, std::min(largest_, double{w}));
+  if (has_floats()) return {std::bit_cast<int32_t>(static_cast<float>(within)), 0};
   const double rounded = std::nearbyint(-2 * within / factor_step_);
   const double at = 0.5 * rounded * factor_step_;
   const double edges = 1u << bits_;
@@ -238,7 +263,7 @@ void TileSearch::search(const float* targets, uint16_t* states, uint32_t count) 
     for (uint32_t i = 0; i < count; ++i) {
       const SearchTable::Target target = table_.target(targets[i * kTileWeights + t]);
       at.factors[i] = target.factors;
-      at.rest[i] = target.rest - least[i];
+      at.rest[i] = table_.has_floats() ? 0 : target.rest - least[i];
       at.before[i] = costs(side, i);
       at.after[i] = costs(1 - side, i);
       at.choices[i] = choices(i, t);
@@ -247,10 +272,12 @@ void TileSearch::search(const float* targets, uint16_t* states, uint32_t count) 
     HWY_DYNAMIC_DISPATCH(advance)(at, count);
     side = 1 - side;
   };
-  const auto begin_with = [&](uint32_t tile, int32_t cost) {
-    for (uint32_t n = 0; n < nodes; ++n) {
-      costs(side, tile)[n] = cost | static_cast<int32_t>(edge_of(n, bits));
-    }
+  const auto cost_of_start = [&](uint32_t node, bool open) {
+    if (table_.has_floats()) return open ? 0 : std::bit_cast<int32_t>(kForbiddenFloat);
+    return (open ? 0 : kForbidden) | static_cast<int32_t>(edge_of(node, bits));
+  };
+  const auto begin_with = [&](uint32_t tile, bool open) {
+    for (uint32_t n = 0; n < nodes; ++n) costs(side, tile)[n] = cost_of_start(n, open);
     least[tile] = 0;
   };
   // From a state's node after position t to the state, and to the node before it.
@@ -258,7 +285,7 @@ void TileSearch::search(const float* targets, uint16_t* states, uint32_t count) 
     return choices(tile, t)[node] * nodes + node;
   };
 
-  for (uint32_t i = 0; i < count; ++i) begin_with(i, 0);
+  for (uint32_t i = 0; i < count; ++i) begin_with(i, true);
   for (uint32_t t = kTileWeights - seam_; t < kTileWeights; ++t) step(t);
   for (uint32_t t = 0; t < seam_; ++t) step(t);
   uint32_t seam_node[kTiles] = {};
@@ -269,8 +296,8 @@ void TileSearch::search(const float* targets, uint16_t* states, uint32_t count) 
     seam_node[i] = node;
   }
   for (uint32_t i = 0; i < count; ++i) {
-    begin_with(i, kForbidden);
-    costs(side, i)[seam_node[i]] = static_cast<int32_t>(edge_of(seam_node[i], bits));
+    begin_with(i, false);
+    costs(side, i)[seam_node[i]] = cost_of_start(seam_node[i], true);
   }
   for (uint32_t t = 0; t < kTileWeights; ++t) step(t);
   for (uint32_t i = 0; i < count; ++i) {

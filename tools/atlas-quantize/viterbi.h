@@ -13,19 +13,23 @@ namespace atlas::quantize {
 /// A codebook as the search reads it, for `bits` a weight. Shared by all threads.
 ///
 /// (v - w)^2 - w^2 = v^2 - 2 v w is one product of two pairs of 16-bit numbers, (v, v^2) and
-/// (-2 w, 1), each in steps of its own; their 32-bit sum is the cost in steps of 1 / per_unit(),
-/// and a multiple of 2^K, which leaves room for the number of an edge.
+/// (-2 w, 1), each in steps of its own; their 32-bit sum is the cost in steps of 1 / per_unit_,
+/// and a multiple of 2^K, which leaves room for the number of an edge. From kFloatBits on, errors
+/// are too small for what is left of the sum, and costs are float32.
 class SearchTable {
  public:
   SearchTable(std::vector<float> values, uint32_t bits);
   uint32_t bits() const { return bits_; }
   const std::vector<float>& values() const { return values_; }  // by state
-  /// Pairs (v in the low half, v^2 in the high half) in the order of the walk over edges.
+  static constexpr uint32_t kFloatBits = 6;
+  bool has_floats() const { return bits_ >= kFloatBits; }
+  /// In the order of the walk over edges: pairs (v in the low half, v^2 in the high half), or the
+  /// bits of v as a float.
   const int32_t* ordered() const { return ordered_.data(); }
 
   /// What a target brings to a position.
   struct Target {
-    int32_t factors;  // (-2 w in the low half, the step of v^2 in the high half)
+    int32_t factors;  // (-2 w in the low half, the step of v^2 in the high half), or bits of w
     int32_t rest;     // w^2 and what the table's v^2 lack: makes costs squared distances
   };
   Target target(float w) const;
@@ -62,7 +66,7 @@ class TileSearch {
  private:
   const SearchTable& table_;
   uint32_t seam_;
-  std::vector<int32_t> costs_;    // [2][kTiles][nodes + a vector]
+  std::vector<int32_t> costs_;    // or bits of floats, [2][kTiles][nodes + a vector]
   std::vector<uint8_t> choices_;  // [kTiles][256][nodes]: the edge that won
 };
 
