@@ -40,6 +40,7 @@ struct Facts {
   uint32_t max_block_threads = 0;
   uint32_t max_block[3] = {};
   uint32_t max_grid[3] = {};
+  uint64_t max_grid_threads = 0;   // a side of the grid times that of its blocks; 0: no such limit
   uint32_t shared_bytes = 0;       // that a block may use without being asked for
   uint32_t most_shared_bytes = 0;  // after allow_shared
 };

@@ -35,6 +35,13 @@ std::string obstacle(const AtlasLaunch& launch, const Kernel& kernel, const Fact
     return "has a grid of " + sides(launch.grid) + " blocks; the device takes at most " +
            sides(facts.max_grid);
   }
+  for (int side = 0; side < 3 && facts.max_grid_threads != 0; ++side) {
+    if (uint64_t{launch.grid[side]} * launch.block[side] > facts.max_grid_threads) {
+      return "has a grid of " + sides(launch.grid) + " blocks of " + sides(launch.block) +
+             " threads; the device takes at most " + std::to_string(facts.max_grid_threads) +
+             " threads along a side";
+    }
+  }
   if (uint64_t{launch.shared_bytes} + kernel.static_shared_bytes > facts.most_shared_bytes) {
     return "asks for " + std::to_string(launch.shared_bytes) + " bytes of shared memory beside " +
            std::to_string(kernel.static_shared_bytes) + " of its kernel's own; a block has " +

@@ -1,5 +1,5 @@
-// The platform that `--device PLATFORM` names, on the GPU of this machine, with the test pack built for
-// it: for the device contract.
+// The platform that `--device PLATFORM` names, on the GPU of this machine, with the test pack built
+// for it: for the device contract.
 #pragma once
 
 #include <filesystem>

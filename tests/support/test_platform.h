@@ -115,6 +115,32 @@ struct FakeCudaPlatform {
   static Device::Options options() { return {{"patience_ms", "20000"}}; }
 };
 
+/// Plugin hip over the fake runtime, with one Strix Halo unless a test sets another script.
+struct FakeHipPlatform {
+  static std::string name() { return "hip"; }
+  static std::string platform() { return "strix-hip"; }
+  static std::string pack() { return test_pack_path(); }
+  static const FakeGpu& gpu() {
+    static const FakeGpu fake("libamdhip64.so.7");
+    return fake;
+  }
+  static fake_gpu::Script script() {
+    fake_gpu::Script script{};
+    script.device_count = 1;
+    script.devices[0] = {"AMD Radeon 8060S", "gfx1151", 1, uint64_t{1} << 30};
+    script.version = 70051831;
+    return script;
+  }
+  static const AtlasPlatformApi* api() {
+    gpu().set(script());
+    static const AtlasPlatformApi* table =
+        load_platform(ATLAS_BINARY_DIR "/lib/atlas/plugins/platform_hip.so");
+    return table;
+  }
+  // The machine's own memory, which a test machine may be short of, is not what is tested.
+  static Device::Options options() { return {{"patience_ms", "20000"}, {"reserve_bytes", "0"}}; }
+};
+
 /// The value, or a failed test with the error's text.
 template <typename T>
 T take(Result<T> result) {

@@ -1,5 +1,5 @@
-// The kernels of the test pack for GPUs: what the device contract's tests launch. A task is a block of
-// one thread.
+// The kernels of the test pack for GPUs: what the device contract's tests launch. A task is a block
+// of one thread.
 #pragma once
 
 #include "kernels/common/device/device.h"

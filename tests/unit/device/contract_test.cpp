@@ -24,7 +24,7 @@ using kernels::TestWaitParams;
 #ifdef ATLAS_DEVICE_CONTRACT
 #define PLATFORMS RealPlatform
 #else
-#define PLATFORMS CpuPlatform, ImitationPlatform, FakeCudaPlatform
+#define PLATFORMS CpuPlatform, ImitationPlatform, FakeCudaPlatform, FakeHipPlatform
 #endif
 
 template <typename Platform>
