@@ -92,7 +92,8 @@ std::optional<DeclaredFormat> DeclarationIndex::find(std::string_view module) co
     // The module's own name, and those of the modules around it.
     for (std::string_view name = without_prefix(module); !name.empty();) {
       const auto known = indices_[d].names.find(std::string(name));
-      if (known != indices_[d].names.end()) first = std::min(first.value_or(~size_t{0}), known->second);
+      if (known != indices_[d].names.end())
+        first = std::min(first.value_or(~size_t{0}), known->second);
       const size_t dot = name.rfind('.');
       name = name.substr(0, dot == name.npos ? 0 : dot);
     }

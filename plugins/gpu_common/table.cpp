@@ -1,6 +1,7 @@
 // Each function is a thin layer between the C contract and the classes.
 #include "plugins/gpu_common/table.h"
 
+#include <atomic>
 #include <string>
 
 #include "plugins/gpu_common/step.h"
@@ -26,6 +27,13 @@ struct AtlasStep {
 };
 
 namespace {
+
+std::atomic<const AtlasHost*> the_host{nullptr};
+
+void warn(const std::string& text) {
+  const AtlasHost* host = the_host.load();
+  if (host != nullptr && host->log != nullptr) host->log(ATLAS_LOG_WARNING, text.c_str());
+}
 
 template <typename Body>
 AtlasCode run(AtlasError* error, Body&& body) noexcept {
@@ -133,9 +141,16 @@ AtlasCode open_device(const AtlasDeviceOptions* options, const char* runtime_nam
       throw Failure(ATLAS_INVALID_ARGUMENT, "AtlasDeviceOptions is shorter than ABI 1.0's");
     }
     const Options parsed = parse_options(*options, runtime_name);
-    *device = new AtlasDevice{Device(open(parsed), parsed)};
+    std::unique_ptr<Runtime> runtime = open(parsed);
+    // Before a model is planned for memory that cannot be had.
+    if (const std::string advice = runtime->memory_advice(); !advice.empty()) {
+      warn("platform '" + parsed.platform + "': " + advice);
+    }
+    *device = new AtlasDevice{Device(std::move(runtime), parsed)};
   });
 }
+
+void set_host(const AtlasHost* host) { the_host.store(host); }
 
 AtlasPlatformApi platform_table(DeviceOpen open) {
   AtlasPlatformApi api{};

@@ -15,6 +15,9 @@ using OpenRuntime = std::unique_ptr<Runtime> (*)(const Options& options);
 AtlasCode open_device(const AtlasDeviceOptions* options, const char* runtime_name, OpenRuntime open,
                       AtlasDevice** device, AtlasError* error);
 
+/// Where warnings go from now on: what the entry was given, or null.
+void set_host(const AtlasHost* host);
+
 using DeviceOpen = AtlasCode (*)(const AtlasDeviceOptions*, AtlasDevice**, AtlasError*);
 AtlasPlatformApi platform_table(DeviceOpen open);
 

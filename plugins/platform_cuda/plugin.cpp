@@ -29,5 +29,7 @@ extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugi
                                      nullptr,
                                      &table,
                                      nullptr};
-  return atlas::sdk::enter(plugin, host, error);
+  const AtlasPlugin* entered = atlas::sdk::enter(plugin, host, error);
+  if (entered != nullptr) atlas::gpu::set_host(host);
+  return entered;
 }

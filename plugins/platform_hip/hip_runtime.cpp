@@ -1,5 +1,6 @@
-// HIP has one context a device, made current by its number. A fault of a kernel usually ends the process
-// (the runtime below HIP aborts it); what comes back as a result is treated as a lost device.
+// HIP has one context a device, made current by its number. A fault of a kernel usually ends the
+// process (the runtime below HIP aborts it); what comes back as a result is treated as a lost
+// device.
 #include "plugins/platform_hip/hip_runtime.h"
 
 #include <algorithm>
@@ -74,7 +75,8 @@ HipGraphExec executable_of(void* executable) { return static_cast<HipGraphExec>(
 void* pointer_of(uint64_t address) { return reinterpret_cast<void*>(address); }
 
 // A call with the name of its entry point, which the error will say.
-#define ATLAS_HIP_CALL(name, ...) Answer{#name, api_.name(__VA_ARGS__)}
+#define ATLAS_HIP_CALL(name, ...) \
+  Answer { #name, api_.name(__VA_ARGS__) }
 
 class HipRuntime final : public gpu::Runtime {
  public:
@@ -149,7 +151,9 @@ class HipRuntime final : public gpu::Runtime {
   Answer event_record(void* event, void* stream) override {
     return ATLAS_HIP_CALL(hipEventRecord, event_of(event), stream_of(stream));
   }
-  Answer event_query(void* event) override { return ATLAS_HIP_CALL(hipEventQuery, event_of(event)); }
+  Answer event_query(void* event) override {
+    return ATLAS_HIP_CALL(hipEventQuery, event_of(event));
+  }
 
   Answer copy_to_device(uint64_t to, const void* from, uint64_t bytes, void* stream) override {
     return ATLAS_HIP_CALL(hipMemcpyAsync, pointer_of(to), from, bytes, kHipHostToDevice,
@@ -239,7 +243,8 @@ Answer HipRuntime::module_kernel(void* module, const char* symbol, gpu::Kernel* 
   if (limit.result != kHipSuccess) return limit;
   kernel->max_block_threads = static_cast<uint32_t>(std::max(threads, 0));
   int shared = 0;
-  const Answer size = ATLAS_HIP_CALL(hipFuncGetAttribute, &shared, kHipFuncSharedSizeBytes, function);
+  const Answer size =
+      ATLAS_HIP_CALL(hipFuncGetAttribute, &shared, kHipFuncSharedSizeBytes, function);
   kernel->static_shared_bytes = static_cast<uint32_t>(std::max(shared, 0));
   return size;
 }
@@ -293,8 +298,8 @@ Found choose(const std::vector<Found>& devices, const gpu::Options& options) {
     throw Failure(ATLAS_INVALID_ARGUMENT,
                   "platform '" + options.platform + "' is not this plugin's: strix-hip");
   }
-  const std::string wanted = std::string(kArchitecture) + ", which platform '" + options.platform +
-                             "' is built for";
+  const std::string wanted =
+      std::string(kArchitecture) + ", which platform '" + options.platform + "' is built for";
   std::string list;
   for (const Found& device : devices) {
     list += (list.empty() ? "" : "; ") + device.text();

@@ -47,7 +47,8 @@ std::string MappedMemory::advice() const {
   const uint64_t most = machine_total - kKeep;
   if (!maps()) {
     return "the GPU takes memory from the " + gibibytes(own_total) +
-           " that the BIOS gives it; with less than that (512 MiB) it maps the machine's own, now up "
+           " that the BIOS gives it; with less than that (512 MiB) it maps the machine's own, now "
+           "up "
            "to " +
            gibibytes(wall());
   }

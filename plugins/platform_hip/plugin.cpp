@@ -21,8 +21,15 @@ ATLAS_DESCRIPTOR(atlas::sdk::describe(atlas::sdk::Identity{ATLAS_KIND_PLATFORM, 
 extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(
     const AtlasHost* host, AtlasError* error) {
   static const AtlasPlatformApi table = atlas::gpu::platform_table(device_open);
-  static const AtlasPlugin plugin = {sizeof(AtlasPlugin), ATLAS_ABI_MAJOR, ATLAS_ABI_MINOR,
-                                     ATLAS_KIND_PLATFORM, nullptr,         nullptr,
-                                     &table,              nullptr};
-  return atlas::sdk::enter(plugin, host, error);
+  static const AtlasPlugin plugin = {sizeof(AtlasPlugin),
+                                     ATLAS_ABI_MAJOR,
+                                     ATLAS_ABI_MINOR,
+                                     ATLAS_KIND_PLATFORM,
+                                     nullptr,
+                                     nullptr,
+                                     &table,
+                                     nullptr};
+  const AtlasPlugin* entered = atlas::sdk::enter(plugin, host, error);
+  if (entered != nullptr) atlas::gpu::set_host(host);
+  return entered;
 }

@@ -24,8 +24,8 @@ void* open_library() {
     const char* reason = ::dlerror();
     reasons += std::string(reasons.empty() ? "" : "; ") + (reason == nullptr ? name : reason);
   }
-  throw sdk::Failure(ATLAS_FAILED_PRECONDITION, "HIP's runtime cannot be opened: " + reasons +
-                                                    "; " + kRuntimeAdvice);
+  throw sdk::Failure(ATLAS_FAILED_PRECONDITION,
+                     "HIP's runtime cannot be opened: " + reasons + "; " + kRuntimeAdvice);
 }
 
 }  // namespace
@@ -38,8 +38,8 @@ RuntimeApi open_runtime() {
   void* library = open_library();
   RuntimeApi api;
   std::string missing;
-#define ATLAS_HIP_FIND(name, result, arguments)                                  \
-  api.name = reinterpret_cast<decltype(api.name)>(::dlsym(library, #name));      \
+#define ATLAS_HIP_FIND(name, result, arguments)                             \
+  api.name = reinterpret_cast<decltype(api.name)>(::dlsym(library, #name)); \
   if (api.name == nullptr) missing += std::string(missing.empty() ? "" : ", ") + #name;
   ATLAS_HIP_ENTRY_POINTS(ATLAS_HIP_FIND)
 #undef ATLAS_HIP_FIND

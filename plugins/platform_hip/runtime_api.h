@@ -1,9 +1,10 @@
-// The part of HIP's runtime API that the platform uses, declared here so that a build needs no ROCm and
-// a daemon starts without one.
+// The part of HIP's runtime API that the platform uses, declared here so that a build needs no ROCm
+// and a daemon starts without one.
 //
-// Source: hip_runtime_api.h and driver_types.h of HIP, as of ROCm 6.0 to 7 (github.com/ROCm/rocm-systems,
-// projects/hip/include/hip). What changed at ROCm 6.0 is hipDeviceProp_t, whose new form has entry points
-// and a name of its own (R0600) since; earlier runtimes lack them and are refused.
+// Source: hip_runtime_api.h and driver_types.h of HIP, as of ROCm 6.0 to 7
+// (github.com/ROCm/rocm-systems, projects/hip/include/hip). What changed at ROCm 6.0 is
+// hipDeviceProp_t, whose new form has entry points and a name of its own (R0600) since; earlier
+// runtimes lack them and are refused.
 #pragma once
 
 #include <cstddef>
@@ -151,7 +152,7 @@ inline constexpr unsigned int kHipHostMallocCoherent = 0x40000000;
   X(hipGetDeviceCount, HipResult, (int* count))                                                    \
   X(hipGetDevicePropertiesR0600, HipResult, (HipDeviceProperties * properties, int device))        \
   X(hipSetDevice, HipResult, (int device))                                                         \
-  X(hipMemGetInfo, HipResult, (size_t* free, size_t* total))                                       \
+  X(hipMemGetInfo, HipResult, (size_t * free, size_t * total))                                     \
   X(hipMalloc, HipResult, (void** address, size_t bytes))                                          \
   X(hipFree, HipResult, (void* address))                                                           \
   X(hipHostMalloc, HipResult, (void** host, size_t bytes, unsigned int flags))                     \
@@ -197,16 +198,17 @@ struct RuntimeApi {
 #undef ATLAS_HIP_MEMBER
 };
 
-/// Opens libamdhip64, which stays open: of ROCm 7, else of ROCm 6, else whichever has the plain name.
-/// Throws sdk::Failure (ATLAS_FAILED_PRECONDITION): no runtime, or one that is too old, with what it
-/// lacks.
+/// Opens libamdhip64, which stays open: of ROCm 7, else of ROCm 6, else whichever has the plain
+/// name. Throws sdk::Failure (ATLAS_FAILED_PRECONDITION): no runtime, or one that is too old, with
+/// what it lacks.
 RuntimeApi open_runtime();
 
 /// "6.4" of 60443483.
 std::string version_text(int version);
 
 inline constexpr char kRuntimeAdvice[] =
-    "platform strix-hip needs ROCm's HIP runtime, libamdhip64 of ROCm 6 or 7, and access to /dev/kfd "
+    "platform strix-hip needs ROCm's HIP runtime, libamdhip64 of ROCm 6 or 7, and access to "
+    "/dev/kfd "
     "and /dev/dri (groups render and video)";
 
 }  // namespace atlas::platform_hip

@@ -1,5 +1,6 @@
-// Checkpoints whose weights are mixed, contradict their config or the settings, or are damaged: each
-// goes from files through the planner and the loader, and an error names the tensor and the way out.
+// Checkpoints whose weights are mixed, contradict their config or the settings, or are damaged:
+// each goes from files through the planner and the loader, and an error names the tensor and the
+// way out.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -155,7 +156,8 @@ TEST_CASE("formats: a config that the tensors contradict is an error that names 
   const json modelopt = {{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}};
   const std::vector<std::string> way_out = {"config.json: quantization_config",
                                             "model.formats of the settings"};
-  const auto check = [&](SmallMoe model, const json& config, const std::vector<std::string>& parts) {
+  const auto check = [&](SmallMoe model, const json& config,
+                         const std::vector<std::string>& parts) {
     model.config["quantization_config"] = config;
     const std::string message = error_of(model);
     CAPTURE(config.dump());
@@ -206,11 +208,12 @@ TEST_CASE("formats: the settings may demand one, and overrule a config that is w
   CHECK(error_of(model, formats_for("nvfp4")).empty());
   CHECK(error_of(model, formats_for({{"model.layers.*.mlp.experts", "nvfp4"}, {"*", "bf16"}}))
             .empty());
-  check_names(error_of(model, formats_for("exl3")),
-              {SmallMoe::expert(0, "gate_proj"), "'nvfp4'", "model.formats of the settings says "
-                                                            "'exl3'"});
-  check_names(error_of(model, formats_for({{"lm_head", "exl3_k6"}})),
-              {"'lm_head' is in format 'bf16'", "lm_head.weight (bf16)", "'exl3_k6' for 'lm_head'"});
+  check_names(error_of(model, formats_for("exl3")), {SmallMoe::expert(0, "gate_proj"), "'nvfp4'",
+                                                     "model.formats of the settings says "
+                                                     "'exl3'"});
+  check_names(
+      error_of(model, formats_for({{"lm_head", "exl3_k6"}})),
+      {"'lm_head' is in format 'bf16'", "lm_head.weight (bf16)", "'exl3_k6' for 'lm_head'"});
   check_names(error_of(model, formats_for({{"model.layers.7", "nvfp4"}})),
               {"'model.layers.7' decides about no weight"});
   check_names(error_of(SmallMoe(), formats_for("nvfp4")), {"'nvfp4'", "no weight of the model"});
@@ -220,69 +223,115 @@ TEST_CASE("formats: the settings may demand one, and overrule a config that is w
   CHECK(error_of(model, formats_for({{"model.layers.*.mlp.experts", "nvfp4"}})).empty());
 }
 
-TEST_CASE("damaged exl3: tensors that are missing, doubled or of other shapes and types are named") {
+TEST_CASE(
+    "damaged exl3: tensors that are missing, doubled or of other shapes and types are named") {
   const auto words = [](uint64_t rows, uint64_t columns, uint64_t each) {
     return blank("I16", {rows, columns, each}, 2);
   };
   check_all({
-      {"no suh", exl3_experts, [](auto& t) { t.erase(kUp1 + ".suh"); },
+      {"no suh",
+       exl3_experts,
+       [](auto& t) { t.erase(kUp1 + ".suh"); },
        {kUp1 + ".trellis", ".suh", "missing"}},
-      {"no svh", exl3_experts, [](auto& t) { t.erase(kUp1 + ".svh"); },
+      {"no svh",
+       exl3_experts,
+       [](auto& t) { t.erase(kUp1 + ".svh"); },
        {kUp1 + ".trellis", ".svh", "missing"}},
-      {"no trellis", exl3_experts, [](auto& t) { t.erase(kUp1 + ".trellis"); },
+      {"no trellis",
+       exl3_experts,
+       [](auto& t) { t.erase(kUp1 + ".trellis"); },
        {kUp1, "no .trellis"}},
-      {"no marker, so 3inst, which experts 0 and 2 are not", exl3_experts,
-       [](auto& t) { t.erase(kUp1 + ".mul1"); }, {kUp1, "exl3_k3_3inst", "exl3_k3_mul1"}},
-      {"two markers", exl3_experts,
-       [](auto& t) { t[kUp1 + ".mcg"] = t[kUp1 + ".mul1"]; }, {kUp1, ".mcg and .mul1"}},
-      {"a marker of another number", exl3_experts,
+      {"no marker, so 3inst, which experts 0 and 2 are not",
+       exl3_experts,
+       [](auto& t) { t.erase(kUp1 + ".mul1"); },
+       {kUp1, "exl3_k3_3inst", "exl3_k3_mul1"}},
+      {"two markers",
+       exl3_experts,
+       [](auto& t) { t[kUp1 + ".mcg"] = t[kUp1 + ".mul1"]; },
+       {kUp1, ".mcg and .mul1"}},
+      {"a marker of another number",
+       exl3_experts,
        [](auto& t) { put(t[kUp1 + ".mul1"], 0, uint32_t{0xff7a83e5}); },
        {kUp1 + ".mul1", "4286219237"}},
-      {"two forms of scales", exl3_experts,
-       [](auto& t) { t[kUp1 + ".su"] = blank("I16", {8}, 2); }, {kUp1, ".suh and .su"}},
-      {"scales of another size", exl3_experts,
-       [](auto& t) { t[kUp1 + ".suh"] = blank("F16", {64}, 2); }, {kUp1 + ".suh", "[64]", "[128]"}},
-      {"scales of another type", exl3_experts,
-       [](auto& t) { t[kUp1 + ".svh"] = blank("BF16", {256}, 2); }, {kUp1 + ".svh", "f16 [256]"}},
-      {"a trellis of another type", exl3_experts,
-       [](auto& t) { t[kUp1 + ".trellis"] = blank("I32", {8, 16, 48}, 4); },
+      {"two forms of scales",
+       exl3_experts,
+       [](auto& t) { t[kUp1 + ".su"] = blank("I16", {8}, 2); },
+       {kUp1, ".suh and .su"}},
+      {"scales of another size",
+       exl3_experts,
+       [](auto& t) { t[kUp1 + ".suh"] = blank("F16", {64}, 2); },
+       {kUp1 + ".suh", "[64]", "[128]"}},
+      {"scales of another type",
+       exl3_experts,
+       [](auto& t) { t[kUp1 + ".svh"] = blank("BF16", {256}, 2); },
+       {kUp1 + ".svh", "f16 [256]"}},
+      {"a trellis of another type",
+       exl3_experts,
+       [](auto& t) {
+         t[kUp1 + ".trellis"] = blank("I32", {8, 16, 48}, 4);
+       },
        {kUp1 + ".trellis", "i16"}},
-      {"a trellis of two dimensions", exl3_experts,
-       [](auto& t) { t[kUp1 + ".trellis"] = blank("I16", {8, 16 * 48}, 2); },
+      {"a trellis of two dimensions",
+       exl3_experts,
+       [](auto& t) {
+         t[kUp1 + ".trellis"] = blank("I16", {8, 16 * 48}, 2);
+       },
        {kUp1 + ".trellis", "[8, 768]"}},
-      {"no bits", exl3_experts, [&](auto& t) { t[kUp1 + ".trellis"] = words(8, 16, 0); },
+      {"no bits",
+       exl3_experts,
+       [&](auto& t) { t[kUp1 + ".trellis"] = words(8, 16, 0); },
        {kUp1 + ".trellis", "0 words a tile"}},
-      {"9 bits", exl3_experts, [&](auto& t) { t[kUp1 + ".trellis"] = words(8, 16, 144); },
+      {"9 bits",
+       exl3_experts,
+       [&](auto& t) { t[kUp1 + ".trellis"] = words(8, 16, 144); },
        {kUp1 + ".trellis", "9.0", "1 to 8"}},
-      {"4.5 bits", exl3_experts, [&](auto& t) { t[kUp1 + ".trellis"] = words(8, 16, 72); },
+      {"4.5 bits",
+       exl3_experts,
+       [&](auto& t) { t[kUp1 + ".trellis"] = words(8, 16, 72); },
        {kUp1 + ".trellis", "4.5", "1.5, 2.5 and 3.5"}},
-      {"3.0625 bits", exl3_experts, [&](auto& t) { t[kUp1 + ".trellis"] = words(8, 16, 49); },
+      {"3.0625 bits",
+       exl3_experts,
+       [&](auto& t) { t[kUp1 + ".trellis"] = words(8, 16, 49); },
        {kUp1 + ".trellis", "3.0625"}},
-      {"2.5 bits of another codebook", exl3_experts,
+      {"2.5 bits of another codebook",
+       exl3_experts,
        [&](auto& t) {
          t[kUp1 + ".trellis"] = words(8, 16, 40);
          t.erase(kUp1 + ".mul1");
        },
        {kUp1 + ".trellis", "2.5", "3inst"}},
-      {"tiles that are no blocks of 128", exl3_experts,
+      {"tiles that are no blocks of 128",
+       exl3_experts,
        [&](auto& t) { t[kUp1 + ".trellis"] = words(8, 10, 48); },
        {kUp1 + ".trellis", "160 x 128", "multiples of 128"}},
-      {"a block too much", exl3_experts,
+      {"a block too much",
+       exl3_experts,
        [&](auto& t) { t[kUp1 + ".trellis"] = words(8, 24, 48); },
        {kUp1 + ".trellis", "384 x 128", "160 x 64"}},
-      {"transposed", exl3_experts, [&](auto& t) { t[kUp1 + ".trellis"] = words(16, 8, 48); },
+      {"transposed",
+       exl3_experts,
+       [&](auto& t) { t[kUp1 + ".trellis"] = words(16, 8, 48); },
        {kUp1 + ".trellis", "128 x 256", "160 x 64"}},
-      {"scales that are infinite", exl3_experts,
-       [](auto& t) { put(t[kUp1 + ".suh"], 77, uint16_t{0x7c00}); }, {kUp1 + ".suh", "at 77"}},
-      {"scales that are NaN, in the padding", exl3_experts,
-       [](auto& t) { put(t[kUp1 + ".svh"], 255, uint16_t{0xfe00}); }, {kUp1 + ".svh", "at 255"}},
-      {"experts of different bits", exl3_experts,
+      {"scales that are infinite",
+       exl3_experts,
+       [](auto& t) { put(t[kUp1 + ".suh"], 77, uint16_t{0x7c00}); },
+       {kUp1 + ".suh", "at 77"}},
+      {"scales that are NaN, in the padding",
+       exl3_experts,
+       [](auto& t) { put(t[kUp1 + ".svh"], 255, uint16_t{0xfe00}); },
+       {kUp1 + ".svh", "at 255"}},
+      {"experts of different bits",
+       exl3_experts,
        [&](auto& t) { t[kUp1 + ".trellis"] = words(8, 16, 64); },
        {kUp1, "exl3_k4_mul1", "the experts of a layer must have one"}},
-      {"a plain weight beside it", exl3_experts,
-       [](auto& t) { t[kUp1 + ".weight"] = blank("BF16", {160, 64}, 2); },
+      {"a plain weight beside it",
+       exl3_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight"] = blank("BF16", {160, 64}, 2);
+       },
        {kUp1 + ".weight", kUp1 + ".trellis", "another format"}},
-      {"NVFP4 beside it", exl3_experts,
+      {"NVFP4 beside it",
+       exl3_experts,
        [](auto& t) {
          SmallMoe other = nvfp4_experts();
          for (const char* name : {".weight", ".weight_scale", ".weight_scale_2"}) {
@@ -293,83 +342,127 @@ TEST_CASE("damaged exl3: tensors that are missing, doubled or of other shapes an
   });
 }
 
-TEST_CASE("damaged nvfp4: tensors that are missing, doubled or of other shapes and types are named") {
+TEST_CASE(
+    "damaged nvfp4: tensors that are missing, doubled or of other shapes and types are named") {
   check_all({
-      {"no scales", nvfp4_experts, [](auto& t) { t.erase(kUp1 + ".weight_scale"); },
+      {"no scales",
+       nvfp4_experts,
+       [](auto& t) { t.erase(kUp1 + ".weight_scale"); },
        {kUp1 + ".weight_scale", "is missing"}},
-      {"no matrix scale", nvfp4_experts, [](auto& t) { t.erase(kUp1 + ".weight_scale_2"); },
+      {"no matrix scale",
+       nvfp4_experts,
+       [](auto& t) { t.erase(kUp1 + ".weight_scale_2"); },
        {kUp1 + ".weight_scale_2", "is missing"}},
-      {"no scales at all", nvfp4_experts,
+      {"no scales at all",
+       nvfp4_experts,
        [](auto& t) {
          t.erase(kUp1 + ".weight_scale");
          t.erase(kUp1 + ".weight_scale_2");
        },
        {"no quantization plugin reads", kUp1 + ".weight (u8)"}},
-      {"no codes", nvfp4_experts, [](auto& t) { t.erase(kUp1 + ".weight"); },
+      {"no codes",
+       nvfp4_experts,
+       [](auto& t) { t.erase(kUp1 + ".weight"); },
        {"no quantization plugin reads", kUp1 + ".weight_scale (f8_e4m3)"}},
-      {"no reciprocal", packed_experts, [](auto& t) { t.erase(kUp1 + ".weight_global_scale"); },
+      {"no reciprocal",
+       packed_experts,
+       [](auto& t) { t.erase(kUp1 + ".weight_global_scale"); },
        {kUp1 + ".weight_global_scale", "is missing"}},
-      {"codes in bf16, with scales", nvfp4_experts,
-       [](auto& t) { t[kUp1 + ".weight"] = blank("BF16", {160, 64}, 2); },
+      {"codes in bf16, with scales",
+       nvfp4_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight"] = blank("BF16", {160, 64}, 2);
+       },
        {kUp1 + ".weight (bf16 [160, 64])", kUp1 + ".weight_scale", "another format"}},
-      {"codes of half the columns", nvfp4_experts,
-       [](auto& t) { t[kUp1 + ".weight"] = blank("U8", {160, 16}, 1); },
+      {"codes of half the columns",
+       nvfp4_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight"] = blank("U8", {160, 16}, 1);
+       },
        {kUp1 + ".weight_scale", "[160, 2]"}},
-      {"codes and scales of half the columns", nvfp4_experts,
+      {"codes and scales of half the columns",
+       nvfp4_experts,
        [](auto& t) {
          t[kUp1 + ".weight"] = blank("U8", {160, 16}, 1);
          t[kUp1 + ".weight_scale"] = blank("F8_E4M3", {160, 2}, 1);
        },
        {kUp1 + ".weight", "160 x 32", "160 x 64"}},
-      {"an odd number of columns", nvfp4_experts,
-       [](auto& t) { t[kUp1 + ".weight"] = blank("U8", {160, 31}, 1); },
+      {"an odd number of columns",
+       nvfp4_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight"] = blank("U8", {160, 31}, 1);
+       },
        {kUp1 + ".weight", "no multiple of NVFP4's 16"}},
-      {"codes of one dimension", nvfp4_experts,
+      {"codes of one dimension",
+       nvfp4_experts,
        [](auto& t) { t[kUp1 + ".weight"] = blank("U8", {160 * 32}, 1); },
        {kUp1 + ".weight", "must be a matrix"}},
-      {"scales for 32", nvfp4_experts,
-       [](auto& t) { t[kUp1 + ".weight_scale"] = blank("F8_E4M3", {160, 2}, 1); },
+      {"scales for 32",
+       nvfp4_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight_scale"] = blank("F8_E4M3", {160, 2}, 1);
+       },
        {kUp1 + ".weight_scale", "f8_e4m3 [160, 4]"}},
-      {"scales swizzled into another shape", nvfp4_experts,
-       [](auto& t) { t[kUp1 + ".weight_scale"] = blank("F8_E4M3", {256, 4}, 1); },
+      {"scales swizzled into another shape",
+       nvfp4_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight_scale"] = blank("F8_E4M3", {256, 4}, 1);
+       },
        {kUp1 + ".weight_scale", "f8_e4m3 [160, 4]"}},
-      {"scales in bytes", nvfp4_experts,
+      {"scales in bytes",
+       nvfp4_experts,
        [](auto& t) { t[kUp1 + ".weight_scale"].dtype = "U8"; },
        {kUp1 + ".weight_scale (u8", "f8_e4m3 [160, 4]"}},
-      {"a matrix scale in bf16", nvfp4_experts,
+      {"a matrix scale in bf16",
+       nvfp4_experts,
        [](auto& t) { t[kUp1 + ".weight_scale_2"] = blank("BF16", {}, 2); },
        {kUp1 + ".weight_scale_2", "one f32 number"}},
-      {"two matrix scales", nvfp4_experts,
+      {"two matrix scales",
+       nvfp4_experts,
        [](auto& t) { t[kUp1 + ".weight_scale_2"] = blank("F32", {2}, 4); },
        {kUp1 + ".weight_scale_2", "one f32 number"}},
-      {"a NaN among scales", nvfp4_experts,
+      {"a NaN among scales",
+       nvfp4_experts,
        [](auto& t) { put(t[kUp1 + ".weight_scale"], 70, uint8_t{0x7f}); },
        {kUp1 + ".weight_scale", "NaN at row 17, column 2"}},
-      {"a negative scale", nvfp4_experts,
+      {"a negative scale",
+       nvfp4_experts,
        [](auto& t) { put(t[kUp1 + ".weight_scale"], 639, uint8_t{0xb8}); },
        {kUp1 + ".weight_scale", "negative scale at row 159, column 3"}},
-      {"a matrix scale of NaN", nvfp4_experts,
+      {"a matrix scale of NaN",
+       nvfp4_experts,
        [](auto& t) { put(t[kUp1 + ".weight_scale_2"], 0, std::nanf("")); },
        {kUp1 + ".weight_scale_2", "nan"}},
-      {"an infinite matrix scale", nvfp4_experts,
+      {"an infinite matrix scale",
+       nvfp4_experts,
        [](auto& t) { put(t[kUp1 + ".weight_scale_2"], 0, INFINITY); },
        {kUp1 + ".weight_scale_2", "inf"}},
-      {"a negative matrix scale", nvfp4_experts,
+      {"a negative matrix scale",
+       nvfp4_experts,
        [](auto& t) { put(t[kUp1 + ".weight_scale_2"], 0, -0.5f); },
        {kUp1 + ".weight_scale_2", "-0.5"}},
-      {"a reciprocal of 0", packed_experts,
+      {"a reciprocal of 0",
+       packed_experts,
        [](auto& t) { put(t[kUp1 + ".weight_global_scale"], 0, 0.0f); },
        {kUp1 + ".weight_global_scale", "is 0"}},
-      {"AWQ's scales", nvfp4_experts,
+      {"AWQ's scales",
+       nvfp4_experts,
        [](auto& t) { t[kUp1 + ".pre_quant_scale"] = blank("BF16", {64}, 2); },
        {kUp1 + ".pre_quant_scale", "not read"}},
-      {"both tools' codes", packed_experts,
-       [](auto& t) { t[kUp1 + ".weight"] = blank("U8", {160, 32}, 1); },
+      {"both tools' codes",
+       packed_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight"] = blank("U8", {160, 32}, 1);
+       },
        {kUp1 + ".weight_packed", kUp1 + ".weight ", "both there"}},
-      {"FP8's scales beside it", nvfp4_experts,
-       [](auto& t) { t[kUp1 + ".weight_scale_inv"] = blank("F32", {2, 1}, 4); },
+      {"FP8's scales beside it",
+       nvfp4_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight_scale_inv"] = blank("F32", {2, 1}, 4);
+       },
        {kUp1 + ".weight_scale_inv", "another format"}},
-      {"one expert in FP8", nvfp4_experts,
+      {"one expert in FP8",
+       nvfp4_experts,
        [](auto& t) {
          const SmallMoe other = fp8_experts();
          std::erase_if(t, [](const auto& one) { return one.first.starts_with(kUp1); });
@@ -378,58 +471,91 @@ TEST_CASE("damaged nvfp4: tensors that are missing, doubled or of other shapes a
          }
        },
        {kUp1, "'fp8_b128'", "'nvfp4'", "the experts of a layer must have one"}},
-      {"one expert is not there", nvfp4_experts,
-       [](auto& t) { std::erase_if(t, [](const auto& one) { return one.first.starts_with(kUp1); }); },
+      {"one expert is not there",
+       nvfp4_experts,
+       [](auto& t) {
+         std::erase_if(t, [](const auto& one) { return one.first.starts_with(kUp1); });
+       },
        {"no tensor of module '" + kUp1 + "'"}},
   });
 }
 
 TEST_CASE("damaged fp8: tensors that are missing, doubled or of other shapes and types are named") {
   check_all({
-      {"no scales", fp8_experts, [](auto& t) { t.erase(kUp1 + ".weight_scale_inv"); },
+      {"no scales",
+       fp8_experts,
+       [](auto& t) { t.erase(kUp1 + ".weight_scale_inv"); },
        {kUp1 + ".weight_scale", "is missing", kUp1 + ".weight (f8_e4m3"}},
-      {"scales under both names", fp8_experts,
+      {"scales under both names",
+       fp8_experts,
        [](auto& t) { t[kUp1 + ".weight_scale"] = t[kUp1 + ".weight_scale_inv"]; },
        {kUp1 + ".weight_scale ", kUp1 + ".weight_scale_inv", "both there"}},
-      {"scales of another shape", fp8_experts,
-       [](auto& t) { t[kUp1 + ".weight_scale_inv"] = blank("F32", {1, 2}, 4); },
+      {"scales of another shape",
+       fp8_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight_scale_inv"] = blank("F32", {1, 2}, 4);
+       },
        {kUp1 + ".weight_scale_inv", "[2, 1]"}},
-      {"scales in e4m3", fp8_experts,
-       [](auto& t) { t[kUp1 + ".weight_scale_inv"] = blank("F8_E4M3", {2, 1}, 1); },
+      {"scales in e4m3",
+       fp8_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight_scale_inv"] = blank("F8_E4M3", {2, 1}, 1);
+       },
        {kUp1 + ".weight_scale_inv", "must be f32, bf16 or f16"}},
-      {"codes in e5m2", fp8_experts, [](auto& t) { t[kUp1 + ".weight"].dtype = "F8_E5M2"; },
+      {"codes in e5m2",
+       fp8_experts,
+       [](auto& t) { t[kUp1 + ".weight"].dtype = "F8_E5M2"; },
        {"no quantization plugin reads", kUp1 + ".weight (f8_e5m2)"}},
-      {"codes in bf16, with scales", fp8_experts,
-       [](auto& t) { t[kUp1 + ".weight"] = blank("BF16", {160, 64}, 2); },
+      {"codes in bf16, with scales",
+       fp8_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight"] = blank("BF16", {160, 64}, 2);
+       },
        {kUp1 + ".weight (bf16 [160, 64])", kUp1 + ".weight_scale_inv", "another format"}},
-      {"codes of another shape", fp8_experts,
-       [](auto& t) { t[kUp1 + ".weight"] = blank("F8_E4M3", {192, 64}, 1); },
+      {"codes of another shape",
+       fp8_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight"] = blank("F8_E4M3", {192, 64}, 1);
+       },
        {kUp1 + ".weight", "192 x 64", "160 x 64"}},
-      {"codes of three dimensions", fp8_experts,
-       [](auto& t) { t[kUp1 + ".weight"] = blank("F8_E4M3", {1, 160, 64}, 1); },
+      {"codes of three dimensions",
+       fp8_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight"] = blank("F8_E4M3", {1, 160, 64}, 1);
+       },
        {kUp1 + ".weight", "must be a matrix"}},
-      {"a NaN among codes", fp8_experts,
+      {"a NaN among codes",
+       fp8_experts,
        [](auto& t) { put(t[kUp1 + ".weight"], 159 * 64 + 63, uint8_t{0x7f}); },
        {kUp1 + ".weight", "NaN in row 159"}},
-      {"a scale of NaN", fp8_experts,
+      {"a scale of NaN",
+       fp8_experts,
        [](auto& t) { put(t[kUp1 + ".weight_scale_inv"], 1, std::nanf("")); },
        {kUp1 + ".weight_scale_inv", "nan", "at element 1"}},
-      {"an infinite scale", fp8_experts,
+      {"an infinite scale",
+       fp8_experts,
        [](auto& t) { put(t[kUp1 + ".weight_scale_inv"], 0, INFINITY); },
        {kUp1 + ".weight_scale_inv", "inf", "at element 0"}},
-      {"a negative scale", fp8_experts,
+      {"a negative scale",
+       fp8_experts,
        [](auto& t) { put(t[kUp1 + ".weight_scale_inv"], 1, -1.0f); },
        {kUp1 + ".weight_scale_inv", "-1", "at element 1"}},
-      {"a scale of NaN for 32", mxfp8_experts,
+      {"a scale of NaN for 32",
+       mxfp8_experts,
        [](auto& t) { put(t[kUp1 + ".weight_scale"], 2 * 17 + 1, uint8_t{255}); },
        {kUp1 + ".weight_scale", "NaN at row 17, column 1"}},
-      {"scales for 64", mxfp8_experts,
-       [](auto& t) { t[kUp1 + ".weight_scale"] = blank("U8", {160, 1}, 1); },
+      {"scales for 64",
+       mxfp8_experts,
+       [](auto& t) {
+         t[kUp1 + ".weight_scale"] = blank("U8", {160, 1}, 1);
+       },
        {kUp1 + ".weight_scale", "a scale for each 32"}},
-      {"NVFP4's matrix scale beside it", fp8_experts,
+      {"NVFP4's matrix scale beside it",
+       fp8_experts,
        [](auto& t) { t[kUp1 + ".weight_scale_2"] = blank("F32", {}, 4); },
        {kUp1 + ".weight_scale_2", "another format"}},
-      {"a trellis beside it", fp8_experts,
+      {"a trellis beside it",
+       fp8_experts,
        [](auto& t) {
          const SmallMoe other = exl3_experts();
          for (const char* name : {".trellis", ".suh", ".svh", ".mul1"}) {

@@ -111,9 +111,8 @@ struct SmallMoe {
     const uint32_t padded_n = (n + 127) / 128 * 128, padded_k = (k + 127) / 128 * 128;
     const test::SlowMatrix made(codebook, bits, padded_n, padded_k, 1);
     tensors.erase(module + ".weight");
-    tensors[module + ".trellis"] = {"I16",
-                                    {padded_k / 16, padded_n / 16, made.tile_words()},
-                                    bytes_of(made.words)};
+    tensors[module + ".trellis"] = {
+        "I16", {padded_k / 16, padded_n / 16, made.tile_words()}, bytes_of(made.words)};
     tensors[module + ".suh"] = {"F16", {padded_k}, bytes_of(made.suh)};
     tensors[module + ".svh"] = {"F16", {padded_n}, bytes_of(made.svh)};
     const std::vector<uint32_t> marker = {codebook == "mcg" ? 0xcbac1fedu : 0x83dcd12du};

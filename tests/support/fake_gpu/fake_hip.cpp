@@ -1,4 +1,5 @@
-// A libamdhip64.so.7 for tests: HIP's runtime API, as far as the platform uses it, over the fake GPU.
+// A libamdhip64.so.7 for tests: HIP's runtime API, as far as the platform uses it, over the fake
+// GPU.
 #include <cstdio>
 #include <cstring>
 

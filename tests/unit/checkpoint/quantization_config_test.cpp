@@ -26,8 +26,7 @@ std::string said(const plan::DeclaredFormats& declared, const std::string& modul
   const plan::DeclarationIndex index(std::span(&declared, 1));
   const auto found = index.find(module);
   if (!found) return "";
-  const auto& formats =
-      found->entry ? declared.modules[*found->entry].formats : declared.formats;
+  const auto& formats = found->entry ? declared.modules[*found->entry].formats : declared.formats;
   return (formats.empty() ? "-" : formats.front()) + " (" + found->word + ")";
 }
 
@@ -37,9 +36,10 @@ TEST_CASE("quantization config: exl3 and fp8 with the modules that were left out
   const auto exl3 = read({{"quant_method", "exl3"}, {"bits", 3.05}, {"head_bits", 5}});
   CHECK(exl3.source == "config.json: quantization_config");
   CHECK(said(exl3, "model.layers.0.mlp.up_proj") == "exl3 (exl3)");
-  const auto fp8 = read({{"quant_method", "fp8"},
-                         {"weight_block_size", {128, 128}},
-                         {"modules_to_not_convert", {"lm_head", "model.layers.3.self_attn", "gate"}}});
+  const auto fp8 =
+      read({{"quant_method", "fp8"},
+            {"weight_block_size", {128, 128}},
+            {"modules_to_not_convert", {"lm_head", "model.layers.3.self_attn", "gate"}}});
   CHECK(said(fp8, "model.layers.0.mlp.up_proj") == "fp8 (fp8)");
   CHECK(said(fp8, "lm_head") == "bf16 (modules_to_not_convert)");
   CHECK(said(fp8, "model.layers.3.self_attn.q_proj") == "bf16 (modules_to_not_convert)");
@@ -56,14 +56,14 @@ TEST_CASE("quantization config: Model Optimizer's layers go before its exception
         "nvfp4 (W4A16_NVFP4)");
   CHECK(said(plain, "mtp.layers.0.mlp.experts.7.up_proj") == "bf16 (ignore)");
   CHECK(said(plain, "model.layers.0.self_attn.q_proj") == "bf16 (ignore)");
-  const auto mixed = read(
-      {{"quant_method", "modelopt"},
-       {"quant_algo", "MIXED_PRECISION"},
-       {"ignore", {"mtp*"}},
-       {"quantized_layers",
-        {{"model.layers.0.mlp.experts", {{"quant_algo", "NVFP4"}, {"group_size", 16}}},
-         {"mtp.layers.0.mlp.experts", {{"quant_algo", "FP8_PB_WO"}}},
-         {"model.layers.0.self_attn", {{"quant_algo", "W4A16_AWQ"}}}}}});
+  const auto mixed =
+      read({{"quant_method", "modelopt"},
+            {"quant_algo", "MIXED_PRECISION"},
+            {"ignore", {"mtp*"}},
+            {"quantized_layers",
+             {{"model.layers.0.mlp.experts", {{"quant_algo", "NVFP4"}, {"group_size", 16}}},
+              {"mtp.layers.0.mlp.experts", {{"quant_algo", "FP8_PB_WO"}}},
+              {"model.layers.0.self_attn", {{"quant_algo", "W4A16_AWQ"}}}}}});
   CHECK(said(mixed, "model.layers.0.mlp.experts.3.up_proj") == "nvfp4 (NVFP4)");
   CHECK(said(mixed, "mtp.layers.0.mlp.experts.3.up_proj") == "fp8 (FP8_PB_WO)");
   CHECK(said(mixed, "mtp.fc_hidden") == "bf16 (ignore)");
@@ -92,10 +92,11 @@ TEST_CASE("quantization config: Model Optimizer's own file is joined to config.j
 }
 
 TEST_CASE("quantization config: compressed-tensors' groups, and expressions that are patterns") {
-  const auto one = read({{"quant_method", "compressed-tensors"},
-                         {"format", "nvfp4-pack-quantized"},
-                         {"ignore", {"lm_head", "re:.*mlp.gate$", R"(re:^model\.visual.*)",
-                                     "re:model.layers.(1|2).*"}}});
+  const auto one =
+      read({{"quant_method", "compressed-tensors"},
+            {"format", "nvfp4-pack-quantized"},
+            {"ignore",
+             {"lm_head", "re:.*mlp.gate$", R"(re:^model\.visual.*)", "re:model.layers.(1|2).*"}}});
   CHECK(said(one, "model.layers.1.mlp.up_proj") == "nvfp4 (nvfp4-pack-quantized)");
   CHECK(said(one, "model.layers.1.mlp.gate") == "bf16 (ignore)");
   CHECK(said(one, "model.layers.1.mlp.gate_proj") == "nvfp4 (nvfp4-pack-quantized)");

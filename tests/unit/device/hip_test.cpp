@@ -58,8 +58,7 @@ struct Bench {
   TestMixParams params;
 
   Result<StepExecutable> try_step(StepMode mode) {
-    const std::vector<Launch> launches(3,
-                                       make_launch(take(pack.kernel("test_mix")), params, 4));
+    const std::vector<Launch> launches(3, make_launch(take(pack.kernel("test_mix")), params, 4));
     return StepExecutable::create(device, launches, mode);
   }
   uint32_t first_word() { return read<uint32_t>(stream, x, 1)[0]; }
@@ -125,7 +124,8 @@ TEST_CASE("hip: a graph that the runtime refuses says so, and the eager walk run
   const auto refused = bench.try_step(StepMode::kGraph);
   REQUIRE(!refused);
   CHECK(refused.error().code() == Code::kUnimplemented);
-  CHECK(has(refused.error().message(), "hipGraphInstantiateWithFlags answered hipErrorNotSupported"));
+  CHECK(
+      has(refused.error().message(), "hipGraphInstantiateWithFlags answered hipErrorNotSupported"));
   ok(take(bench.try_step(StepMode::kEager)).launch(bench.stream));
   CHECK(bench.first_word() == 13);
   // The next one may be taken.
@@ -172,8 +172,9 @@ TEST_CASE("hip: a grid of 2^32 threads is refused, as a dispatch counts threads"
   CHECK(has(step.error().message(), "4294967295 threads along a side"));
 }
 
-TEST_CASE("hip: mapped memory ends at the lower of GTT and ttm's limit, and the message says how to "
-          "raise them") {
+TEST_CASE(
+    "hip: mapped memory ends at the lower of GTT and ttm's limit, and the message says how to "
+    "raise them") {
   const Sysfs sysfs;
   sysfs.set_memory("vram_total", kGiB / 2);
   sysfs.set_memory("gtt_total", 62 * kGiB);
