@@ -8,16 +8,17 @@
 #   FOLDER/gpu_check.sh --here                     runs a bundle, however it was carried
 #
 # Options: --platform NAME (h200; gb10, strix-hip), --build FOLDER (build/release), --only PATTERN (names of
-# test programs), --sanitizer TOOLS (memcheck; a list with commas, or none), --no-build.
+# test programs), --sanitizer TOOLS (memcheck; a list with commas, or none), --no-build, --with PROGRAMS (a list
+# with commas of what else travels: atlasd, atlas-bench, ...; all plugins go with them).
 #
 # The other machine needs the GPU's driver and a glibc and libstdc++ as new as the build machine's; other
 # libraries travel. Exit status: 0 all passed, 1 something failed, 2 wrong use, 77 no device.
 set -uo pipefail
 
 script=$(readlink -f "$0")
-mode="" target="" platform=h200 build="" only="*" sanitizer=memcheck build_first=yes
+mode="" target="" platform=h200 build="" only="*" sanitizer=memcheck build_first=yes with=""
 usage() {
-  sed -n '2,16s/^# \{0,1\}//p' "$script" >&2
+  sed -n '2,17s/^# \{0,1\}//p' "$script" >&2
   exit 2
 }
 while [ $# -gt 0 ]; do
@@ -30,6 +31,7 @@ while [ $# -gt 0 ]; do
     --only) only=${2:-} && shift ;;
     --sanitizer) sanitizer=${2:-} && shift ;;
     --no-build) build_first=no ;;
+    --with) with=${2:-} && shift ;;
     *) usage ;;
   esac
   shift
@@ -62,6 +64,7 @@ build_all() {
   local pack=atlas_kernels_${platform//-/_} targets
   targets=$(cmake --build "$build" --target help |
     grep -oE '^(tests/[a-z/]*)?(conformance_gpu[a-z0-9_]*|device_contract)(:|$)' | tr -d : | sort -u)
+  [ -z "$with" ] || targets="$targets atlas_plugins ${with//,/ }"
   # shellcheck disable=SC2086
   cmake --build "$build" --target $pack $plugin atlas_kernels_cpu $targets
 }
@@ -99,6 +102,11 @@ bundle() {  # bundle FOLDER
     "$build/lib/atlas/kernels/$platform"/* "$build/tests/gpu_test_pack/$platform"/* "$build/tests/emulated/$platform.so"; do
     if [ -f "$file" ]; then take "$to" "${file#"$build"/}"; fi
   done
+  if [ -n "$with" ]; then
+    for name in ${with//,/ }; do take "$to" "bin/$name"; done
+    for file in "$build"/lib/atlas/plugins/*.so; do take "$to" "${file#"$build"/}"; done
+    take_libraries "$to" "$to"/bin/* "$to"/lib/atlas/plugins/*.so
+  fi
   take_libraries "$to" "$build"/tests/device_contract "$build"/tests/conformance_gpu* "$build/lib/atlas/plugins/$plugin.so"
   cp "$script" "$to/gpu_check.sh"
   echo "platform $platform, $(git -C "$(dirname "$script")" rev-parse --short HEAD 2>/dev/null || echo 'unknown revision')" >"$to/bundle.txt"
