@@ -94,7 +94,10 @@ std::unique_ptr<GpuBackend> make_device_backend(const std::string& platform) {
 
 GpuDevice::GpuDevice(std::shared_ptr<Device> device, const std::vector<std::string>& packs,
                      std::map<std::string, uint64_t> digests)
-    : device_(std::move(device)), digests_(std::move(digests)) {
+    : device_(std::move(device)),
+      stream_(take_value(device_->create_stream())),
+      side_(take_value(device_->create_stream())),
+      digests_(std::move(digests)) {
   for (const std::string& pack : packs) modules_.push_back(take_value(device_->load_module(pack)));
 }
 
@@ -129,10 +132,7 @@ AtlasKernel GpuDevice::kernel(const std::string& name, uint64_t params_digest) {
 // --------------------------------------------------------------------------------------
 
 DeviceBackend::DeviceBackend(std::shared_ptr<GpuDevice> gpu, uint64_t guard_bytes)
-    : gpu_(std::move(gpu)),
-      guard_bytes_(guard_bytes),
-      stream_(take_value(gpu_->device()->create_stream())),
-      side_(take_value(gpu_->device()->create_stream())) {}
+    : gpu_(std::move(gpu)), guard_bytes_(guard_bytes) {}
 
 void* DeviceBackend::add(const std::string& name, const void* values, uint64_t bytes,
                          bool writable) {
@@ -159,7 +159,7 @@ void DeviceBackend::copy_out(const void* place, std::vector<uint8_t>& bytes,
                              std::vector<bool>& written) {
   Buffer& buffer = at(place);
   if (running_ && !buffer.values.empty()) {
-    require(side_.copy_to_host(buffer.values.data(), address(buffer), buffer.values.size()));
+    require(gpu_->side().copy_to_host(buffer.values.data(), address(buffer), buffer.values.size()));
   }
   bytes = buffer.values;
   written = buffer.written;
@@ -174,8 +174,8 @@ void DeviceBackend::copy_in(const void* place, uint64_t offset, const void* from
   std::memcpy(buffer.values.data() + offset, from, bytes);
   std::fill_n(buffer.written.begin() + static_cast<long>(offset), bytes, true);
   if (!running_) return;
-  require(side_.copy_to_device(address(buffer) + offset, from, bytes));
-  require(side_.synchronize());
+  require(gpu_->side().copy_to_device(address(buffer) + offset, from, bytes));
+  require(gpu_->side().synchronize());
 }
 
 // Brings every buffer onto the device, `pattern` where nothing was written, guards around it.
@@ -186,7 +186,7 @@ void DeviceBackend::place(uint8_t pattern) {
       all[guard_bytes_ + i] = buffer->written[i] ? buffer->values[i] : pattern;
     }
     if (all.empty()) continue;
-    require(stream_.copy_to_device(buffer->memory.address(), all.data(), all.size()));
+    require(gpu_->stream().copy_to_device(buffer->memory.address(), all.data(), all.size()));
   }
 }
 
@@ -196,7 +196,7 @@ std::vector<std::vector<uint8_t>> DeviceBackend::collect(simt::Report& report) {
   for (const auto& buffer : buffers_) {
     std::vector<uint8_t> all(buffer->values.size() + 2 * guard_bytes_);
     if (!all.empty()) {
-      require(stream_.copy_to_host(all.data(), buffer->memory.address(), all.size()));
+      require(gpu_->stream().copy_to_host(all.data(), buffer->memory.address(), all.size()));
     }
     const auto begin = all.begin() + static_cast<long>(guard_bytes_);
     const auto end = all.end() - static_cast<long>(guard_bytes_);
@@ -223,10 +223,10 @@ void DeviceBackend::run_once(const Launch& launch, StepMode mode,
   const StepExecutable step =
       take_value(StepExecutable::create(gpu_->device(), std::span(&launch, 1), mode));
   Event mark = take_value(gpu_->device()->create_event());
-  require(stream_.synchronize());
+  require(gpu_->stream().synchronize());
   running_ = true;
-  require(step.launch(stream_));
-  require(mark.record(stream_));
+  require(step.launch(gpu_->stream()));
+  require(mark.record(gpu_->stream()));
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   for (;;) {
     const Status status = mark.wait(std::chrono::microseconds(host == nullptr ? 1'000'000 : 200));

@@ -26,11 +26,15 @@ class GpuDevice {
   static std::shared_ptr<GpuDevice> open(const std::string& platform);
 
   const std::shared_ptr<Device>& device() const { return device_; }
+  /// One for launches, and one for what the host does while a launch runs.
+  Stream& stream() { return stream_; }
+  Stream& side() { return side_; }
   /// Throws std::runtime_error: no such kernel, or one with other parameters.
   AtlasKernel kernel(const std::string& name, uint64_t params_digest);
 
  private:
   std::shared_ptr<Device> device_;
+  Stream stream_, side_;
   std::vector<Module> modules_;
   std::map<std::string, uint64_t> digests_;
 };
@@ -68,8 +72,6 @@ class DeviceBackend final : public GpuBackend {
 
   std::shared_ptr<GpuDevice> gpu_;
   uint64_t guard_bytes_;
-  Stream stream_;
-  Stream side_;  // for the host's part while a launch runs
   std::vector<std::unique_ptr<Buffer>> buffers_;
   bool running_ = false;
 };
