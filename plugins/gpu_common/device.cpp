@@ -219,19 +219,33 @@ AtlasAddress Device::alloc(AtlasMemoryKind kind, uint64_t bytes) {
   return address;
 }
 
-// The runtimes' own free waits for all streams, without a deadline.
-void Device::wait_until_idle() {
-  wait(
-      [this] {
-        const std::lock_guard lock(mutex_);
-        for (void* stream : streams_) {
-          if (const Answer answer = runtime_->stream_query(stream); answer.result != 0) {
-            return answer;
-          }
-        }
-        return Answer{"", 0};
-      },
-      kForever, [] { return std::string("what must end before memory is freed"); });
+// The runtimes' own free waits for what all streams have to do, without a deadline. So that is
+// waited for here first, with one; what is submitted meanwhile is not, or a busy engine would hold
+// up a free for ever.
+void Device::wait_for_streams() {
+  struct Marks {
+    Device& device;
+    std::vector<void*> events;
+    ~Marks() {
+      for (void* event : events) {
+        if (!device.is_lost()) (void)device.runtime().event_destroy(event);
+      }
+    }
+  } marks{*this, {}};
+  {
+    const std::lock_guard lock(mutex_);
+    marks.events.reserve(streams_.size());
+    for (void* stream : streams_) {
+      void* event = nullptr;
+      check(runtime_->event_create(&event));
+      marks.events.push_back(event);
+      check(runtime_->event_record(event, stream));
+    }
+  }
+  for (void* event : marks.events) {
+    wait([&] { return runtime_->event_query(event); }, kForever,
+         [] { return std::string("what must end before memory is freed"); });
+  }
 }
 
 void Device::free(AtlasMemoryKind kind, AtlasAddress address) {
@@ -240,7 +254,7 @@ void Device::free(AtlasMemoryKind kind, AtlasAddress address) {
     allocations_.remove(kind, address);
   }
   enter();
-  wait_until_idle();
+  wait_for_streams();
   check(give_back(kind, address));
 }
 

@@ -120,7 +120,7 @@ class Device {
   void lose(const std::string& reason);
   [[noreturn]] void lose_patience(const std::string& context);
   std::string last_step();
-  void wait_until_idle();
+  void wait_for_streams();
   Budget budget();
   Answer take(AtlasMemoryKind kind, uint64_t bytes, uint64_t* address);
   Answer give_back(AtlasMemoryKind kind, uint64_t address);

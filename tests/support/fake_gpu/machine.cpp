@@ -60,17 +60,19 @@ Stream::~Stream() {
 void Stream::submit(std::function<void()> task) {
   const std::lock_guard lock(mutex_);
   tasks_.push_back(std::move(task));
+  ++submitted_;
   changed_.notify_all();
 }
 
 bool Stream::idle() {
   const std::lock_guard lock(mutex_);
-  return tasks_.empty() && !busy_;
+  return done_ == submitted_;
 }
 
 void Stream::wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return (tasks_.empty() && !busy_) || machine_.stopping(); });
+  const uint64_t last = submitted_;
+  changed_.wait(lock, [&] { return done_ >= last || machine_.stopping(); });
 }
 
 void Stream::run() {
@@ -80,11 +82,10 @@ void Stream::run() {
     if (tasks_.empty() || (stop_ && machine_.stopping())) return;
     const std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
-    busy_ = true;
     lock.unlock();
     task();
     lock.lock();
-    busy_ = false;
+    ++done_;
     changed_.notify_all();
   }
 }

@@ -77,6 +77,7 @@ class Stream {
   ~Stream();
   void submit(std::function<void()> task);
   bool idle();
+  /// For what was submitted before the call.
   void wait();
 
  private:
@@ -85,7 +86,8 @@ class Stream {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
-  bool busy_ = false;
+  uint64_t submitted_ = 0;
+  uint64_t done_ = 0;
   bool stop_ = false;
   std::thread thread_;
 };

@@ -3,11 +3,13 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "plugins/platform_cuda/driver_api.h"
@@ -427,6 +429,29 @@ TEST_CASE("cuda: a launch that hangs is a timeout, and then a lost device that c
     CHECK(has(status.message(), "memory is freed in 200 ms"));
   }
   CHECK(Clock::now() - start < 10s);
+}
+
+TEST_CASE("cuda: memory can be freed beside a stream that is never idle") {
+  Bench bench(FakeCudaPlatform::script(), {{"patience_ms", "2000"}});
+  const StepExecutable step = bench.step(StepMode::kGraph);
+  Stream busy = take(bench.device->create_stream());
+  std::atomic<bool> stop{false};
+  std::thread engine([&] {
+    // Two steps in flight all the time.
+    Event events[2] = {take(bench.device->create_event()), take(bench.device->create_event())};
+    for (uint32_t i = 0; !stop.load(); ++i) {
+      ok(events[i % 2].wait(30s));
+      ok(step.launch(busy));
+      ok(events[i % 2].record(busy));
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    CHECK(take(bench.device->alloc(MemoryKind::kDevice, 4096)).address() != 0);
+  }
+  stop.store(true);
+  engine.join();
+  CHECK(!bench.device->lost());
+  ok(busy.synchronize());
 }
 
 TEST_CASE("cuda: nothing is left behind by a device that is closed") {
