@@ -63,7 +63,7 @@ programs() {  # test programs of this build that run on a device
 build_all() {
   local pack=atlas_kernels_${platform//-/_} targets
   targets=$(cmake --build "$build" --target help |
-    grep -oE '^(tests/[a-z/]*)?(conformance_gpu[a-z0-9_]*|device_contract)(:|$)' | tr -d : | sort -u)
+    grep -oE '^(tests/[a-z/]*)?(conformance_gpu[a-z0-9_]*|device_contract|device_overhead)(:|$)' | tr -d : | sort -u)
   [ -z "$with" ] || targets="$targets atlas_plugins ${with//,/ }"
   # shellcheck disable=SC2086
   cmake --build "$build" --target $pack $plugin atlas_kernels_cpu $targets
@@ -97,7 +97,7 @@ bundle() {  # bundle FOLDER
   fi
   rm -rf "$to"
   mkdir -p "$to"
-  for name in $(programs); do take "$to" "tests/$name"; done
+  for name in $(programs) device_overhead; do take "$to" "tests/$name"; done
   for file in "$build"/lib/atlas/kernels/cpu/*.so "$build/lib/atlas/plugins/$plugin.so" \
     "$build/lib/atlas/kernels/$platform"/* "$build/tests/gpu_test_pack/$platform"/* "$build/tests/emulated/$platform.so"; do
     if [ -f "$file" ]; then take "$to" "${file#"$build"/}"; fi
@@ -122,7 +122,7 @@ has_device() {
 
 passed=0 failed=0
 run() {  # run NAME COMMAND...: one line with its result and time; the log in results
-  local name=$1 log=$results/$1.log start end status
+  local name=$1 log=$results/$1.log start end
   shift
   start=$(date +%s%N)
   timeout 600 "$@" >"$log" 2>&1
@@ -144,6 +144,7 @@ here() {
   has_device || { echo "gpu_check: no driver or no device for platform $platform on this machine" >&2 && exit 77; }
   [ $bundled = yes ] || [ $build_first = no ] || build_all || { echo "gpu_check: the build failed" >&2 && exit 1; }
   results=$build/gpu_check
+  rm -rf "$results"
   mkdir -p "$results"
   export LD_LIBRARY_PATH="$build/deps:$build/tests/support/simt${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   [ $bundled = no ] || echo "bundle: $(cat "$build/bundle.txt")"
@@ -152,10 +153,13 @@ here() {
     nvidia-smi --query-gpu=index,name,driver_version,memory.total,clocks.sm --format=csv,noheader | sed 's/^/gpu: /'
   fi
   local name tool checker
-  for name in $(programs); do
+  for name in $(programs) device_overhead; do
     # shellcheck disable=SC2254
     case $name in $only) run "$name" "$build/tests/$name" --device "$platform" ;; esac
   done
+  if [ -f "$results/device_overhead.log" ]; then  # a measurement: what it says is shown
+    sed -n '/^\[doctest\] run/,/^====/{//!p}' "$results/device_overhead.log"
+  fi
   if [ "$sanitizer" != none ] && [ $plugin = platform_cuda ]; then
     checker=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)
     if [ -z "$checker" ]; then
