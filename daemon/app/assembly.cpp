@@ -355,6 +355,12 @@ Status load_plugins(const settings::Settings& settings, Plugins& plugins) {
   return plugins.registry.add_packs(plugins.packs);
 }
 
+Status audit_plugins(const settings::Settings& settings, const Plugins& plugins) {
+  return plugin_host::audit(settings.platform.name, plugins.registry.descriptors(),
+                            plugin_host::core_needs(), plugins.packs)
+      .to_status();
+}
+
 Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plugins,
                           uint32_t scored_rows) {
   Assembly assembly{settings, nullptr, std::make_shared<engine::PlannedModel>(), {}};

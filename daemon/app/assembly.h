@@ -28,6 +28,10 @@ struct Plugins {
 /// filled for reports even if this fails.
 Status load_plugins(const settings::Settings& settings, Plugins& plugins);
 
+/// Looks up every kernel that the plugins and the core name, before a device is opened; `assemble`
+/// looks up what the plan names, too. Errors: kFailedPrecondition with every one that is missing.
+Status audit_plugins(const settings::Settings& settings, const Plugins& plugins);
+
 /// A checkpoint as the planner reads it.
 std::shared_ptr<const plan::WeightSource> weight_source(std::shared_ptr<const model::Checkpoint>);
 

@@ -70,6 +70,7 @@ Status ModelHost::open() {
     plugins_ = plugins;  // refused ones are reported even if the start fails
   }
   ATLAS_RETURN_IF_ERROR(loaded);
+  ATLAS_RETURN_IF_ERROR(audit_plugins(settings_, *plugins));
   ATLAS_ASSIGN_OR_RETURN(device_, open_device(settings_, *plugins));
   ATLAS_ASSIGN_OR_RETURN(const DeviceInfo info, device_->info());
   log_info("platform '{}' on {} ({})", settings_.platform.name, info.name, info.architecture);

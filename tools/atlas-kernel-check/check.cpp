@@ -32,6 +32,7 @@ class Checker {
     for (const std::string& file : files_of(options_.plugin_folder)) add(file, false);
     refuse_duplicates();
     for (const std::string& platform : platforms()) audit_platform(platform);
+    for (const std::string& platform : report_.not_built) report_.coverage.add_absent(platform);
     return std::move(report_);
   }
 
@@ -116,9 +117,14 @@ class Checker {
       if (!added.ok()) refuse(candidate.descriptor.file, added);
       plugins.push_back(candidate.descriptor);
     }
-    const auto needs =
+    auto needs =
         options_.only_plugins ? std::vector<plugin_host::KernelNeed>{} : plugin_host::core_needs();
     report_.platforms.push_back(plugin_host::audit(platform, plugins, needs, *packs));
+    for (const PluginDescriptor& plugin : plugins) {
+      const auto more = plugin_host::needs_of(plugin, platform);
+      needs.insert(needs.end(), more.begin(), more.end());
+    }
+    report_.coverage.add(platform, needs, *packs);
   }
 
   void refuse(const std::string& file, const Status& status) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/plugin_host/audit.h"
+#include "tools/atlas-kernel-check/coverage.h"
 
 namespace atlas::kernel_check {
 
@@ -29,6 +30,7 @@ struct CheckReport {
   /// Platforms that plugins list and that have no packs here: not a failure unless asked for by
   /// name.
   std::vector<std::string> not_built;
+  Coverage coverage;
 
   bool ok() const;
   std::string text() const;

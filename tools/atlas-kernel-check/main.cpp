@@ -8,7 +8,7 @@
 
 int main(int argc, char** argv) {
   atlas::kernel_check::CheckOptions options;
-  bool json = false;
+  bool json = false, coverage = false;
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   const auto library = program.parent_path().parent_path() / "lib" / "atlas";
@@ -32,7 +32,10 @@ int main(int argc, char** argv) {
       ->type_name("FILE");
   app.add_flag("--only-plugins", options.only_plugins,
                "Leave out the core's kernels; plugins may bring all the packs that they need");
-  app.add_flag("--json", json, "Write JSON");
+  auto* as_json = app.add_flag("--json", json, "Write JSON");
+  app.add_flag("--coverage", coverage,
+               "Write a Markdown table: which kernel is there on which platform")
+      ->excludes(as_json);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& wrong) {
@@ -42,6 +45,9 @@ int main(int argc, char** argv) {
     options.plugin_folder = (library / "plugins").string();
   }
   const auto report = atlas::kernel_check::check(options);
-  std::fputs(json ? report.json().c_str() : report.text().c_str(), stdout);
+  const std::string text = coverage ? report.coverage.markdown()
+                           : json   ? report.json()
+                                    : report.text();
+  std::fputs(text.c_str(), stdout);
   return report.ok() ? 0 : 1;
 }

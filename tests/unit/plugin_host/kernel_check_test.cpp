@@ -49,6 +49,22 @@ TEST_CASE("kernel check: what is complete is good, with status 0") {
                         "'test_scale' runs instead") != std::string::npos);
 }
 
+TEST_CASE("kernel check: the coverage table says what is there, and what runs where it is not") {
+  const Run run = kernel_check("--coverage --platform cpu --only-plugins" + kKernels +
+                               plugin_option("good") + plugin_option("optional_absent"));
+  CAPTURE(run.output);
+  CHECK(run.status == 0);
+  CHECK(run.output.starts_with("| of | kernels | cpu |\n| --- | --- | --- |\n"));
+  CHECK(run.output.find("| optional_absent | `test_scale_fast` | optional |") != std::string::npos);
+  CHECK(run.output.find("- `test_scale_fast` of optional_absent on cpu: needs a wider machine; "
+                        "`test_scale` runs instead") != std::string::npos);
+  const Run absent = kernel_check("--coverage --platform cpu --only-plugins" + kKernels +
+                                  plugin_option("kernels_absent"));
+  CHECK(absent.status == 1);
+  CHECK(absent.output.find(" | **absent** |") != std::string::npos);
+  CHECK(kernel_check("--coverage --json").status == 2);
+}
+
 TEST_CASE("kernel check: every problem of every plugin is in one JSON answer, with status 1") {
   const Run run =
       kernel_check("--json --platform cpu" + kKernels + plugin_option("kernels_absent") +
