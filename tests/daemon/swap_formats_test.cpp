@@ -170,9 +170,12 @@ TEST_CASE("swap: one model goes from format to format while clients stream") {
 
 TEST_CASE("swap: a format that cannot be loaded leaves the old one serving, and says why") {
   const Formats& formats = made_formats();
-  // What a copy that was cut short looks like.
+  // What a copy that was cut short, or one with a file from elsewhere, looks like.
   fs::copy(formats.path("exl3"), formats.path("cut"), fs::copy_options::recursive);
   fs::resize_file(formats.path("cut") + "/model.safetensors", 40000);
+  fs::copy(formats.path("nvfp4"), formats.path("mixed"));
+  fs::copy_file(formats.path("fp8") + "/config.json", formats.path("mixed") + "/config.json",
+                fs::copy_options::overwrite_existing);
   LiveDaemon daemon(serving(formats, "exl3"));
   daemon.start();
   daemon.wait_ready();
@@ -189,6 +192,9 @@ TEST_CASE("swap: a format that cannot be loaded leaves the old one serving, and 
   };
   const std::string cut = refused({"model.path=" + formats.path("cut")});
   CHECK_MESSAGE(cut.find("model.safetensors") != std::string::npos, cut);
+  const std::string mixed = refused({"model.path=" + formats.path("mixed")});
+  CHECK_MESSAGE(mixed.find("fp8") != std::string::npos, mixed);
+  CHECK_MESSAGE(mixed.find("nvfp4") != std::string::npos, mixed);
   // Nothing falls back: formats whose plugin the settings do not name are refused.
   const std::string missing =
       refused({"model.path=" + formats.path("nvfp4"), "plugins.quant=[bf16, exl3]"});
