@@ -1,5 +1,5 @@
-// Measures what a platform adds to kernels and copies: `device_overhead --device PLATFORM`, or platform
-// cpu. Not a test: it prints a table.
+// Measures what a platform adds to kernels and copies: `device_overhead --device PLATFORM`, or
+// platform cpu. Not a test: it prints a table.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -29,8 +29,8 @@ struct Bench {
   kernels::TestEmptyParams params{};
 
   StepExecutable step(size_t records, StepMode mode) const {
-    const std::vector<Launch> launches(
-        records, make_launch(take(pack.kernel("test_empty")), params, 1));
+    const std::vector<Launch> launches(records,
+                                       make_launch(take(pack.kernel("test_empty")), params, 1));
     return take(StepExecutable::create(device, launches, mode));
   }
 };
@@ -58,7 +58,8 @@ Times times_of(Bench& bench, const StepExecutable& step, int runs) {
 
 // Two lengths of one chain, so that what a launch costs once falls out.
 void measure_steps(Bench& bench) {
-  std::printf("| step of empty launches | submit, us | submit to done, us |\n| --- | --- | --- |\n");
+  std::printf(
+      "| step of empty launches | submit, us | submit to done, us |\n| --- | --- | --- |\n");
   for (const StepMode mode : {StepMode::kGraph, StepMode::kEager}) {
     const char* name = mode == StepMode::kGraph ? "graph" : "eager";
     double total[2] = {};
@@ -83,7 +84,8 @@ void measure_ahead(Bench& bench) {
     ok(events[i & 1].record(bench.stream));
   }
   ok(bench.stream.synchronize());
-  std::printf("\nSteps of 300 empty launches, two in flight: %.2f us a step\n", us_since(start) / kRuns);
+  std::printf("\nSteps of 300 empty launches, two in flight: %.2f us a step\n",
+              us_since(start) / kRuns);
 }
 
 void measure_copies(Bench& bench) {
