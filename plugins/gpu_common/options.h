@@ -14,7 +14,7 @@ struct Options {
   std::optional<uint32_t> device;   // ordinal of the runtime; none: the first that fits
   std::optional<uint64_t> reserve;  // bytes that stay free; none: by the kind of memory
   /// After so long a wait without a deadline the device counts as lost: a kernel hangs.
-  uint64_t patience_ms = 600'000;
+  uint64_t patience_ms = 120'000;
   /// Steps are walked, and each launch is waited for: an error names its kernel. Slow.
   bool check_launches = false;
 };
