@@ -212,7 +212,6 @@ void Tensors::write_head(uint8_t* out) const {
     }
   }
   check_markers();
-  std::memset(out, 0, kernels::exl3_head_bytes(n_, k_));
   write_scales(*inputs_, exl3_padded(k_), out);
   write_scales(*outputs_, exl3_padded(n_), out + 2 * exl3_padded(k_));
 }
@@ -236,6 +235,24 @@ void Tensors::write_group(uint64_t group, uint8_t* out) const {
           const uint32_t at = (lane * units + unit) ^ 1;
           std::memcpy(to + kernels::exl3_unit_offset(units, tile, lane, unit), from + 2 * at, 2);
         }
+      }
+    }
+  }
+}
+
+void Tensors::write_gpu_group(kernels::Exl3Lanes lanes, uint64_t group, uint8_t* out) const {
+  if (trellis_->data == nullptr) refuse(std::string(trellis_->name) + " is there without its data");
+  const uint32_t units = format_.units;
+  const uint64_t tile_bytes = 16 * uint64_t{units};
+  constexpr uint64_t kColumns = kExl3Block / kExl3Tile;
+  for (uint64_t row = 0; row < trellis_->dims[0]; ++row) {
+    for (uint64_t column = 0; column < kColumns; ++column) {
+      const uint8_t* from =
+          bytes_of(*trellis_) + (row * trellis_->dims[1] + group * kColumns + column) * tile_bytes;
+      for (uint32_t unit = 0; unit < 8 * units; ++unit) {
+        std::memcpy(out + kernels::exl3_gpu_unit_offset(lanes, units, exl3_padded(k_), row, column,
+                                                        unit / units, unit % units),
+                    from + 2 * (unit ^ 1), 2);
       }
     }
   }

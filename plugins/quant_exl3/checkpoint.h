@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/common/exl3.h"
+#include "kernels/common/exl3_gpu.h"
 #include "plugins/abi/atlas_plugin.h"
 
 namespace atlas::quant_exl3 {
@@ -37,11 +37,13 @@ class Tensors {
   uint64_t n() const { return n_; }
   uint64_t k() const { return k_; }
 
-  /// The tensors have their data. Checks what only data shows: multipliers and finite scales.
-  /// Throws as the constructor does.
+  /// suh and svh. The tensors have their data; checks what only data shows: multipliers and finite
+  /// scales. Throws as the constructor does.
   void write_head(uint8_t* out) const;
   /// Group `group` of 128 outputs.
   void write_group(uint64_t group, uint8_t* out) const;
+  /// The same in a GPU's layout.
+  void write_gpu_group(kernels::Exl3Lanes lanes, uint64_t group, uint8_t* out) const;
 
  private:
   void check_sizes(const AtlasWeightQuery& query);

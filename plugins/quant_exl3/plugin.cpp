@@ -1,14 +1,17 @@
-// Quantization plugin "exl3": trellis weights of ExLlamaV3 checkpoints, multiplied as contract
-// "exl3_f32" of kernels/common/exl3.h says. A product is three records: scales and transform of x,
-// sums, transform and scales of y.
+// Quantization plugin "exl3": trellis weights of ExLlamaV3 checkpoints. On CPUs multiplied as
+// contract "exl3_f32" of kernels/common/exl3.h says, by three records: scales and transform of x,
+// sums, transform and scales of y. On GPUs as contract "exl3_f16" of kernels/common/exl3_gpu.h
+// says.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 #include <string>
 
 #include "kernels/common/cpu_linear.h"
 #include "kernels/common/exl3.h"
 #include "plugins/quant_exl3/checkpoint.h"
+#include "plugins/quant_exl3/product.h"
 #include "plugins/sdk/descriptor.h"
 #include "plugins/sdk/guard.h"
 #include "plugins/sdk/record.h"
@@ -36,12 +39,15 @@ void check_size(const Struct* given, const char* name) {
   }
 }
 
-void check_platform(const char* platform) {
+/// Whether it is a GPU's.
+bool check_platform(const char* platform) {
+  if (is_gpu_platform(platform)) return true;
   if (platform == nullptr || std::string_view(platform) != "cpu") {
-    throw Failure(ATLAS_UNIMPLEMENTED, std::string("platform '") +
-                                           (platform == nullptr ? "" : platform) +
-                                           "' is not served; this plugin serves 'cpu'");
+    throw Failure(ATLAS_UNIMPLEMENTED,
+                  std::string("platform '") + (platform == nullptr ? "" : platform) +
+                      "' is not served; this plugin serves 'cpu', 'h200', 'gb10' and 'strix-hip'");
   }
+  return false;
 }
 
 void check_present(const AtlasBufferRef& buffer, const char* name) {
@@ -71,9 +77,12 @@ Format check_problem(const Problem* problem, const char* type) {
   return format;
 }
 
-/// The transformed rows of x, then the sums: what lies in the workspace.
+/// On CPUs: the transformed rows of x, then the sums.
 template <class Problem>
-uint64_t workspace_bytes(const Problem& problem) {
+uint64_t workspace_bytes(const Problem& problem, uint64_t experts) {
+  if (is_gpu_platform(problem.platform)) {
+    return gpu_workspace_bytes(problem.max_rows, problem.n, problem.k, experts);
+  }
   // Below 2^32 * 2^32 * 4.
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(sizeof(float) * problem.max_rows,
@@ -83,30 +92,17 @@ uint64_t workspace_bytes(const Problem& problem) {
   return bytes;
 }
 
-AtlasBufferRef behind(AtlasBufferRef buffer, uint64_t bytes) {
-  buffer.offset += bytes;
-  return buffer;
-}
-
 uint32_t checked_tasks(uint64_t tasks) {
   if (tasks > std::numeric_limits<uint32_t>::max()) refuse("a record has over 2^32 tasks");
   return static_cast<uint32_t>(tasks);
 }
 
-/// What a product and a product of experts have in common; absent buffers are ATLAS_NO_BUFFER.
-struct Product {
-  Format format;
-  uint32_t max_rows = 0, n = 0, k = 0;
-  uint32_t experts = 0, busy = 1;  // busy: experts that have rows, at most
-  uint32_t epilogue = ATLAS_EPILOGUE_NONE;
-  uint64_t expert_bytes = 0, x_stride = 0, y_stride = 0;
-  AtlasBufferRef x{}, y{}, weight{}, row_count{}, offsets{}, source{}, workspace{};
-
-  AtlasBufferRef inputs() const { return workspace; }
-  AtlasBufferRef sums() const {
-    return behind(workspace, sizeof(float) * uint64_t{max_rows} * exl3_padded(k));
-  }
-};
+// Where a product's workspace has the transformed rows and their sums.
+AtlasBufferRef inputs_of(const Product& product) { return product.workspace; }
+AtlasBufferRef sums_of(const Product& product) {
+  return behind(product.workspace,
+                sizeof(float) * uint64_t{product.max_rows} * exl3_padded(product.k));
+}
 
 sdk::Launch<kernels::Exl3TransformParams> transform(const char* kernel, const Product& product,
                                                     uint32_t width) {
@@ -122,7 +118,8 @@ sdk::Launch<kernels::Exl3TransformParams> transform(const char* kernel, const Pr
   return launch;
 }
 
-AtlasCode plan_product(const Product& product, const AtlasRecordSink* sink, AtlasError* error) {
+AtlasCode plan_product(const char* platform, const Product& product, const AtlasRecordSink* sink,
+                       AtlasError* error) {
   check_size(sink, "AtlasRecordSink");
   check_present(product.x, "x");
   check_present(product.y, "y");
@@ -130,10 +127,13 @@ AtlasCode plan_product(const Product& product, const AtlasRecordSink* sink, Atla
   check_present(product.workspace, "the workspace");
   check_stride("x_stride", product.x_stride, product.k);
   check_stride("y_stride", product.y_stride, product.n);
+  if (is_gpu_platform(platform)) {
+    return plan_gpu_product(lanes_of(platform), product, sink, error);
+  }
 
   auto input = transform("exl3_input", product, product.k);
   input.point(&input.params.x, product.x);
-  input.point(&input.params.y, product.inputs());
+  input.point(&input.params.y, inputs_of(product));
   input.point(&input.params.source, product.source);
   input.params.x_stride = product.x_stride;
   input.params.x_block = kExl3Block;
@@ -144,9 +144,9 @@ AtlasCode plan_product(const Product& product, const AtlasRecordSink* sink, Atla
   const std::string kernel = std::string("exl3_product_") + codebook_name(product.format.codebook);
   sdk::Launch<kernels::Exl3ProductParams> sums(kernel.c_str(), kernels::kExl3ProductParamsDigest);
   const uint64_t head = exl3_head_bytes(product.n, product.k);
-  sums.point(&sums.params.x, product.inputs());
+  sums.point(&sums.params.x, inputs_of(product));
   sums.point(&sums.params.strips, behind(product.weight, head));
-  sums.point(&sums.params.sums, product.sums());
+  sums.point(&sums.params.sums, sums_of(product));
   sums.point(&sums.params.row_count, product.row_count);
   sums.point(&sums.params.offsets, product.offsets);
   sums.params.expert_bytes = product.expert_bytes;
@@ -166,7 +166,7 @@ AtlasCode plan_product(const Product& product, const AtlasRecordSink* sink, Atla
   if (const AtlasCode code = sums.emit(sink, error); code != ATLAS_OK) return code;
 
   auto output = transform("exl3_output", product, product.n);
-  output.point(&output.params.x, product.sums());
+  output.point(&output.params.x, sums_of(product));
   output.point(&output.params.y, product.y);
   output.params.x_stride = kExl3Block;
   output.params.x_block = uint64_t{product.max_rows} * kExl3Block;
@@ -177,6 +177,11 @@ AtlasCode plan_product(const Product& product, const AtlasRecordSink* sink, Atla
   return output.emit(sink, error);
 }
 
+const char* layout_name(const char* platform) {
+  if (!is_gpu_platform(platform)) return "exl3 strips32 v1";
+  return lanes_of(platform) == kernels::Exl3Lanes::kWmma ? "exl3 wmma32 v1" : "exl3 mma16 v1";
+}
+
 AtlasCode claim(const AtlasWeightQuery* query, AtlasWeightClaim* out, AtlasError* error) {
   return guarded(error, [&]() -> AtlasCode {
     check_size(query, "AtlasWeightQuery");
@@ -184,22 +189,25 @@ AtlasCode claim(const AtlasWeightQuery* query, AtlasWeightClaim* out, AtlasError
     *out = AtlasWeightClaim{};
     out->struct_size = sizeof(*out);
     if (!Tensors::present(*query)) return ATLAS_OK;
-    check_platform(query->platform);
+    const bool gpu = check_platform(query->platform);
     const Tensors tensors(*query);
     const Format format = tensors.format();
     out->claimed = 1;
     sdk::copy_text(out->format, format.name());
-    sdk::copy_text(out->contract, kernels::kExl3Contract);
-    sdk::copy_text(out->layout, "exl3 strips32 v1");
+    sdk::copy_text(out->contract, gpu ? kernels::kExl3GpuContract : kernels::kExl3Contract);
+    sdk::copy_text(out->layout, layout_name(query->platform));
     out->n = tensors.n();
     out->k = tensors.k();
     out->row_group = kExl3Block;
-    out->alignment = 64;
-    out->head_bytes = exl3_head_bytes(out->n, out->k);
-    out->group_bytes = kExl3Block / kExl3Strip * kernels::exl3_strip_bytes(format.units, out->k);
-    out->bits_per_weight = 8.0 *
-                           static_cast<double>(kernels::exl3_bytes(format.units, out->n, out->k)) /
-                           (static_cast<double>(out->n) * static_cast<double>(out->k));
+    out->alignment = gpu ? 128 : 64;
+    out->head_bytes =
+        gpu ? kernels::exl3_gpu_head_bytes(out->n, out->k) : exl3_head_bytes(out->n, out->k);
+    // 128 outputs have the same bytes in every layout.
+    out->group_bytes = kernels::exl3_gpu_group_bytes(format.units, out->k);
+    out->bits_per_weight =
+        8.0 *
+        static_cast<double>(out->head_bytes + exl3_padded(out->n) / kExl3Block * out->group_bytes) /
+        (static_cast<double>(out->n) * static_cast<double>(out->k));
     return ATLAS_OK;
   });
 }
@@ -220,11 +228,17 @@ AtlasCode pack(const AtlasWeightQuery* query, const AtlasWeightClaim* claimed, u
     if (out == nullptr) refuse("there is no memory to pack into");
     auto* to = static_cast<uint8_t*>(out);
     if (begin == 0) {
+      std::memset(to, 0, claimed->head_bytes);
       tensors.write_head(to);
       to += claimed->head_bytes;
     }
+    const bool gpu = check_platform(query->platform);
     for (uint64_t group = begin; group < end; ++group, to += claimed->group_bytes) {
-      tensors.write_group(group, to);
+      if (gpu) {
+        tensors.write_gpu_group(lanes_of(query->platform), group, to);
+      } else {
+        tensors.write_group(group, to);
+      }
     }
     return ATLAS_OK;
   });
@@ -242,7 +256,7 @@ AtlasCode linear_needs(const AtlasLinearProblem* problem, AtlasLinearNeeds* need
   return guarded(error, [&]() -> AtlasCode {
     check_problem(problem, "AtlasLinearProblem");
     if (needs == nullptr) refuse("the needs are null");
-    fill_needs(workspace_bytes(*problem), 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD,
+    fill_needs(workspace_bytes(*problem, 0), 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD,
                needs);
     return ATLAS_OK;
   });
@@ -253,7 +267,7 @@ AtlasCode grouped_needs(const AtlasGroupedProblem* problem, AtlasLinearNeeds* ne
   return guarded(error, [&]() -> AtlasCode {
     check_problem(problem, "AtlasGroupedProblem");
     if (needs == nullptr) refuse("the needs are null");
-    fill_needs(workspace_bytes(*problem), 1u << ATLAS_EPILOGUE_NONE, needs);
+    fill_needs(workspace_bytes(*problem, problem->experts), 1u << ATLAS_EPILOGUE_NONE, needs);
     return ATLAS_OK;
   });
 }
@@ -286,7 +300,7 @@ AtlasCode plan_linear(const AtlasLinearProblem* problem, const AtlasRecordSink* 
     product.epilogue = problem->epilogue;
     product.row_count = problem->row_count;
     check_present(product.row_count, "the row count");
-    return plan_product(product, sink, error);
+    return plan_product(problem->platform, product, sink, error);
   });
 }
 
@@ -294,7 +308,9 @@ AtlasCode plan_grouped(const AtlasGroupedProblem* problem, const AtlasRecordSink
                        AtlasError* error) {
   return guarded(error, [&]() -> AtlasCode {
     Product product = product_of(*problem, check_problem(problem, "AtlasGroupedProblem"));
-    const uint64_t least = kernels::exl3_bytes(product.format.units, product.n, product.k);
+    const uint64_t least = is_gpu_platform(problem->platform)
+                               ? kernels::exl3_gpu_bytes(product.format.units, product.n, product.k)
+                               : kernels::exl3_bytes(product.format.units, product.n, product.k);
     uint64_t all = 0;
     if (problem->experts == 0 || problem->experts > std::numeric_limits<int32_t>::max() ||
         problem->expert_bytes < least ||
@@ -309,7 +325,7 @@ AtlasCode plan_grouped(const AtlasGroupedProblem* problem, const AtlasRecordSink
     product.offsets = problem->offsets;
     product.source = problem->source;
     check_present(product.offsets, "offsets");
-    return plan_product(product, sink, error);
+    return plan_product(problem->platform, product, sink, error);
   });
 }
 
@@ -330,6 +346,9 @@ AtlasCode plan_gather(const AtlasGatherProblem* problem, const AtlasRecordSink* 
     check_present(problem->y, "y");
     check_present(problem->weight, "the weight");
     check_present(problem->row_count, "the row count");
+    if (is_gpu_platform(problem->platform)) {
+      return plan_gpu_gather(*problem, format, sink, error);
+    }
     const std::string kernel = std::string("exl3_gather_") + codebook_name(format.codebook);
     sdk::Launch<kernels::Exl3GatherParams> launch(kernel.c_str(), kernels::kExl3GatherParamsDigest);
     launch.point(&launch.params.weight, problem->weight);
@@ -367,22 +386,57 @@ constexpr AtlasPlugin kPlugin = {sizeof(AtlasPlugin),
 namespace {
 using namespace atlas::kernels;
 
-consteval AtlasDescriptorKernel kernel(std::string_view name, uint64_t digest) {
-  return atlas::sdk::required_kernel("cpu", name, digest);
+constexpr std::array<std::string_view, 4> kPlatformNames = {"cpu", "h200", "gb10", "strix-hip"};
+
+struct Needed {
+  std::string_view name;
+  uint64_t digest;
+};
+constexpr std::array kCpuKernels = {
+    Needed{"exl3_input", kExl3TransformParamsDigest},
+    Needed{"exl3_output", kExl3TransformParamsDigest},
+    Needed{"exl3_product_3inst", kExl3ProductParamsDigest},
+    Needed{"exl3_product_mcg", kExl3ProductParamsDigest},
+    Needed{"exl3_product_mul1", kExl3ProductParamsDigest},
+    Needed{"exl3_gather_3inst", kExl3GatherParamsDigest},
+    Needed{"exl3_gather_mcg", kExl3GatherParamsDigest},
+    Needed{"exl3_gather_mul1", kExl3GatherParamsDigest},
+};
+constexpr std::array kGpuKernels = {
+    Needed{"exl3_encode", kExl3EncodeParamsDigest},
+    Needed{"exl3_few_3inst", kExl3ProductGpuParamsDigest},
+    Needed{"exl3_few_mcg", kExl3ProductGpuParamsDigest},
+    Needed{"exl3_few_mul1", kExl3ProductGpuParamsDigest},
+    Needed{"exl3_few_mul1_k3", kExl3ProductGpuParamsDigest},
+    Needed{"exl3_few_mul1_k4", kExl3ProductGpuParamsDigest},
+    Needed{"exl3_many_3inst", kExl3ProductGpuParamsDigest},
+    Needed{"exl3_many_mcg", kExl3ProductGpuParamsDigest},
+    Needed{"exl3_many_mul1", kExl3ProductGpuParamsDigest},
+    Needed{"exl3_gather_3inst", kExl3GatherParamsDigest},
+    Needed{"exl3_gather_mcg", kExl3GatherParamsDigest},
+    Needed{"exl3_gather_mul1", kExl3GatherParamsDigest},
+};
+
+consteval auto all_kernels() {
+  std::array<AtlasDescriptorKernel,
+             kCpuKernels.size() + (kPlatformNames.size() - 1) * kGpuKernels.size()>
+      all{};
+  auto* to = all.data();
+  for (const Needed& each : kCpuKernels) {
+    *to++ = atlas::sdk::required_kernel(kPlatformNames[0], each.name, each.digest);
+  }
+  for (size_t i = 1; i < kPlatformNames.size(); ++i) {
+    for (const Needed& each : kGpuKernels) {
+      *to++ = atlas::sdk::required_kernel(kPlatformNames[i], each.name, each.digest);
+    }
+  }
+  return all;
 }
 }  // namespace
 
-ATLAS_DESCRIPTOR(
-    atlas::sdk::describe(atlas::sdk::Identity{ATLAS_KIND_QUANT, "exl3", "0.1.0", "Apache-2.0"},
-                         std::array<std::string_view, 1>{"cpu"},
-                         std::array{kernel("exl3_input", kExl3TransformParamsDigest),
-                                    kernel("exl3_output", kExl3TransformParamsDigest),
-                                    kernel("exl3_product_3inst", kExl3ProductParamsDigest),
-                                    kernel("exl3_product_mcg", kExl3ProductParamsDigest),
-                                    kernel("exl3_product_mul1", kExl3ProductParamsDigest),
-                                    kernel("exl3_gather_3inst", kExl3GatherParamsDigest),
-                                    kernel("exl3_gather_mcg", kExl3GatherParamsDigest),
-                                    kernel("exl3_gather_mul1", kExl3GatherParamsDigest)}));
+ATLAS_DESCRIPTOR(atlas::sdk::describe(atlas::sdk::Identity{ATLAS_KIND_QUANT, "exl3", "0.1.0",
+                                                           "Apache-2.0"},
+                                      kPlatformNames, all_kernels()));
 
 extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(
     const AtlasHost* host, AtlasError* error) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/common/device/atomic.h"
+#include "kernels/common/device/bits.h"
 #include "kernels/common/device/convert.h"
 #include "kernels/common/device/form.h"
 #include "kernels/common/device/fragments.h"

@@ -44,6 +44,7 @@
 #include "kernels/common/device/simt.h"
 #define ATLAS_DEVICE inline
 #define ATLAS_UNROLL
+#define ATLAS_ROLLED
 #define ATLAS_UNROLL_4
 #define ATLAS_ROLLED
 // Where a call stands in the source: a last parameter that only the emulated form has.
@@ -53,6 +54,7 @@
 #else
 #define ATLAS_DEVICE __device__ __forceinline__
 #define ATLAS_UNROLL _Pragma("unroll")
+#define ATLAS_ROLLED _Pragma("unroll 1")
 #define ATLAS_UNROLL_4 _Pragma("unroll 4")
 // A loop that stays one, where copies of its body would cost registers.
 #define ATLAS_ROLLED _Pragma("unroll 1")

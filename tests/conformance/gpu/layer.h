@@ -48,6 +48,12 @@ ATLAS_DEVICE uint32_t call_atomics(const LayerParams& params) {
   return sum;
 }
 
+ATLAS_DEVICE uint32_t call_bits(uint32_t a, uint32_t b) {
+  using namespace device;
+  const uint32_t c = funnel_right(a, b, b % 32) + sum_of_bytes(a, b);
+  return f16_fma(low_halves(a, c), high_halves(b, c), f16_add(a, b));
+}
+
 ATLAS_DEVICE float call_warp(float value) {
   using namespace device;
   warp_barrier();
@@ -98,7 +104,7 @@ ATLAS_DEVICE float call_matrix(uint32_t code) {
 ATLAS_DEVICE_KERNEL(layer, LayerParams, 64) {
   using namespace device;
   const float value = call_numbers(call_warp(call_memory(params)));
-  const float product = call_matrix(bits_as<uint32_t>(value) + call_atomics(params));
+  const float product = call_matrix(call_bits(bits_as<uint32_t>(value), call_atomics(params)));
   const uint32_t place = (block_index<2>() * grid_blocks<1>() + block_index<1>()) * grid_blocks() +
                          block_index() + warp_index() + grid_blocks<2>();
   store(params.y + place + block_threads(), value + product);

@@ -1,0 +1,186 @@
+// Products of few rows for every GPU pack, exl3_few_<codebook>: from encoded rows, or from x,
+// encoding as they go. Every weight is decoded once for 8 rows (WMMA: 16). A block does 64 outputs
+// (WMMA: 128) of one segment of k, a warp one group of outputs; the last block of 128 outputs to
+// come adds up the segments and transforms them. A counter in the weight's head says which is the
+// last, and is left at zero: one product of a weight at a time.
+#pragma once
+
+#include "kernels/common/gpu/exl3_rows.h"
+
+namespace atlas::kernels {
+
+/// Shared memory: a word that says who is last, four for exl3_encode_segment; the ring of each
+/// warp; the rows that the block encodes and their powers.
+inline constexpr uint32_t kExl3LargestAt = 16, kExl3RingAt = 64;
+
+/// What a block of a product works on.
+struct Exl3Work {
+  Exl3Run run;
+  const uint8_t* weight;            // of the run's expert
+  uint32_t segment, first, blocks;  // blocks of 128 inputs
+  uint32_t rows_at;                 // of encoded rows in shared memory
+};
+
+/// Where a lane finds the inputs of its row, for step 0 of the segment.
+struct Exl3Source {
+  const uint8_t* from;
+  uint32_t step_bytes, half_bytes;
+};
+
+/// Rows [row, row + rows) of the run into shared memory, encoded; their powers behind them.
+ATLAS_DEVICE void exl3_stage_rows(const Exl3ProductGpuParams& params, const Exl3Work& work,
+                                  uint32_t row, uint32_t rows) {
+  using namespace device;
+  for (uint32_t r = 0; r < rows; ++r) {
+    const uint32_t at = work.run.begin + row + r;
+    const uint32_t from = params.source != nullptr ? load(params.source + at) : at;
+    uint8_t* to = shared_memory<uint8_t>(work.rows_at + r * kExl3StagedRowBytes);
+    const float power = exl3_encode_segment(
+        params.x + from * params.x_stride, params.inputs, work.weight, work.first, work.blocks,
+        shared_memory<uint32_t>(kExl3LargestAt), [&](uint32_t k, uint32_t two) {
+          store_as(to + k / kExl3Tile * 32 + exl3_element_offset(kExl3Lanes, k % kExl3Tile), two);
+        });
+    if (thread_index() == 0) {
+      store(shared_memory<float>(work.rows_at + kExl3StagedRows * kExl3StagedRowBytes) + r, power);
+    }
+  }
+  block_barrier();  // the rows are there before they are multiplied
+}
+
+/// The lane's row among [row, row + rows): in shared memory, or encoded.
+ATLAS_DEVICE Exl3Source exl3_source(const Exl3ProductGpuParams& params, const Exl3Work& work,
+                                    uint32_t row, uint32_t rows) {
+  using namespace device;
+  constexpr uint32_t kRowTile = kExl3Shape.row_tile, kStepBytes = exl3_step_bytes(kExl3Lanes);
+  // Rows that are not there repeat the last one; their sums go nowhere.
+  const uint32_t r = exl3_input_row() < rows ? exl3_input_row() : rows - 1;
+  if (params.encoded == nullptr) {
+    return {shared_memory<uint8_t>(work.rows_at + r * kExl3StagedRowBytes + exl3_input_tile() * 32),
+            kExl3Shape.inputs, 16};
+  }
+  const uint32_t at = work.run.begin + row + r;
+  const uint32_t first_step = work.first * kExl3Block / kExl3Shape.inputs * 2;
+  return {static_cast<const uint8_t*>(params.encoded) +
+              at / kRowTile * exl3_row_tile_bytes(kExl3Lanes, params.k) +
+              uint64_t{first_step} * kStepBytes +
+              exl3_encoded_lane(kExl3Lanes, at % kRowTile, exl3_input_tile()),
+          kStepBytes, kStepBytes / 2};
+}
+
+/// The sums of one segment for rows [row, row + rows) of the run, one tile of rows.
+template <Exl3Codebook kCodebook, uint32_t kUnits>
+ATLAS_DEVICE void exl3_few_rows(const Exl3ProductGpuParams& params, const Exl3Work& work,
+                                uint32_t row, uint32_t rows) {
+  using namespace device;
+  constexpr uint32_t kPairInputs = kExl3Shape.inputs;
+  constexpr uint32_t kPairBytes = exl3_pair_bytes(kExl3Lanes, kUnits);
+  const uint32_t group = block_index() * kExl3FewWarps + warp_index();
+  const uint32_t first_pair = work.first * kExl3Block / kPairInputs;
+  const uint32_t pairs = work.blocks * kExl3Block / kPairInputs;
+  Exl3Stream<kUnits> stream(
+      work.weight + exl3_gpu_head_bytes(params.n, params.k) +
+          (uint64_t{group} * (params.k / kPairInputs) + first_pair) * kPairBytes,
+      pairs,
+      shared_memory<uint8_t>(kExl3RingAt + warp_index() * exl3_ring_bytes(kExl3Lanes, kUnits)));
+  ATLAS_UNROLL
+  for (uint32_t i = 0; i < kExl3Ahead; ++i) {
+    stream.begin();
+    async_commit();
+  }
+  if (params.encoded == nullptr) exl3_stage_rows(params, work, row, rows);
+
+  Exl3Source source = exl3_source(params, work, row, rows);
+  Exl3Sums sums{};
+  ATLAS_ROLLED
+  for (uint32_t pair = 0; pair < pairs; ++pair) {
+    async_wait<kExl3Ahead - 1>();
+    const Exl3Words<kUnits> words = stream.read();
+    stream.begin();
+    async_commit();
+    exl3_each_segment<kUnits, kExl3Hot<kCodebook, kUnits>>(
+        words, [&](uint32_t, const Exl3Segment<kUnits>& segment) {
+          const Exl3Inputs inputs{
+              {load_as<Words4>(source.from), load_as<Words4>(source.from + source.half_bytes)}};
+          source.from += source.step_bytes;
+          exl3_multiply(sums, exl3_weights<kCodebook>(segment), inputs);
+        });
+  }
+  ATLAS_UNROLL
+  for (uint32_t i = 0; i < kExl3Cells; ++i) {
+    const Cell cell = exl3_cell(lane_index(), i);
+    const uint32_t r = cell.column;
+    if (r >= rows) continue;
+    const uint64_t at = uint64_t{work.segment} * params.rows + work.run.begin + row + r;
+    const float* powers =
+        params.encoded == nullptr
+            ? shared_memory<float>(work.rows_at + kExl3StagedRows * kExl3StagedRowBytes) + r
+            : params.powers + at;
+    store(params.sums + at * params.n + group * kExl3Shape.outputs + cell.row,
+          sums.r[i] * load(powers));
+  }
+}
+
+/// Whether this block is the last to come at its 128 outputs: then all sums are there.
+ATLAS_DEVICE bool exl3_is_last(const Exl3ProductGpuParams& params, const uint8_t* weight) {
+  using namespace device;
+  constexpr uint32_t kOutputs = exl3_few_outputs(kExl3Lanes);
+  static_assert(kExl3Block % kOutputs == 0);
+  const uint32_t comers = kExl3Block / kOutputs * exl3_segments(params.k);
+  auto* counter = reinterpret_cast<uint32_t*>(const_cast<uint8_t*>(weight) +
+                                              exl3_counter_offset(params.n, params.k)) +
+                  block_index() / (kExl3Block / kOutputs);
+  uint32_t* last = shared_memory<uint32_t>();
+  block_barrier();  // the block's sums are written before it is counted
+  if (thread_index() == 0) {
+    const bool is_last = atomic_add<Order::kAcqRel>(counter, 1u) + 1 == comers;
+    if (is_last) atomic_store(counter, 0u);
+    store(last, is_last ? 1u : 0u);
+  }
+  block_barrier();
+  return load(last) != 0;
+}
+
+/// Adds up and transforms all rows of the run, 128 outputs.
+ATLAS_DEVICE void exl3_finish(const Exl3ProductGpuParams& params, const Exl3Work& work) {
+  using namespace device;
+  const uint32_t output =
+      block_index() * exl3_few_outputs(kExl3Lanes) / kExl3Block * kExl3Block + 4 * lane_index();
+  const uint32_t segments = exl3_segments(params.k);
+  for (uint32_t r = warp_index(); r < work.run.rows; r += kExl3FewWarps) {
+    const uint64_t row = work.run.begin + r;
+    const float* from = params.sums + row * params.n + output;
+    Floats4 total{};
+    for (uint32_t s = 0; s < segments; ++s) {
+      const Floats4 sum = load_as<Floats4>(from);
+      from += uint64_t{params.rows} * params.n;
+      ATLAS_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) total.f[i] += sum.f[i];
+    }
+    exl3_write_outputs(total, work.weight + 2 * uint64_t{params.k}, output, params.outputs,
+                       params.y + row * params.y_stride, params.epilogue);
+  }
+}
+
+template <Exl3Codebook kCodebook, uint32_t kUnits>
+ATLAS_DEVICE void exl3_few(const Exl3ProductGpuParams& params) {
+  using namespace device;
+  Exl3Work work;
+  work.run = exl3_run(params.row_count, params.offsets, params.experts, params.by_row != 0,
+                      block_index<1>());
+  if (work.run.rows == 0) return;
+  work.weight = static_cast<const uint8_t*>(params.weight) + work.run.expert * params.expert_bytes;
+  work.segment = block_index<2>();
+  work.first = exl3_segment_begin(params.k, work.segment);
+  work.blocks = exl3_segment_begin(params.k, work.segment + 1) - work.first;
+  work.rows_at = kExl3RingAt + kExl3FewWarps * exl3_ring_bytes(kExl3Lanes, kUnits);
+  const uint32_t tile = params.encoded == nullptr ? kExl3StagedRows : kExl3Shape.row_tile;
+  for (uint32_t row = 0; row < work.run.rows; row += tile) {
+    const uint32_t left = work.run.rows - row;
+    // Rows are multiplied before others take their place.
+    if (row != 0 && params.encoded == nullptr) block_barrier();
+    exl3_few_rows<kCodebook, kUnits>(params, work, row, left < tile ? left : tile);
+  }
+  if (exl3_is_last(params, work.weight)) exl3_finish(params, work);
+}
+
+}  // namespace atlas::kernels

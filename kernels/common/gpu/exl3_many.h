@@ -1,0 +1,191 @@
+// Products of many rows for every GPU pack: exl3_many_<codebook>, from encoded rows. A block does
+// 128 outputs of 64 rows (WMMA: 32) over all of k: a warp decodes a group's weights once for all of them, rows
+// come by way of shared memory. Sums are folded at the ends of segments, so bits are those of
+// exl3_few.
+#pragma once
+
+#include "kernels/common/gpu/exl3_rows.h"
+
+namespace atlas::kernels {
+
+inline constexpr uint32_t kExl3ManyRows = exl3_many_rows(kExl3Lanes);
+inline constexpr uint32_t kExl3ManyStageBytes = exl3_many_stage_bytes(kExl3Lanes);
+
+/// Rows [begin, begin + rows) of a run, at most kExl3ManyRows.
+struct Exl3Tile {
+  uint32_t begin = 0, rows = 0, expert = 0;
+};
+
+ATLAS_DEVICE uint32_t exl3_tiles_of(uint32_t rows) {
+  return (rows + kExl3ManyRows - 1) / kExl3ManyRows;
+}
+
+/// Tile `index` of all runs' tiles, in the order of experts; without rows if there are fewer. All
+/// lanes of the warp take part.
+ATLAS_DEVICE Exl3Tile exl3_tile(const uint32_t* row_count, const uint32_t* offsets,
+                                uint32_t experts, uint32_t index) {
+  using namespace device;
+  uint32_t begin = 0, end = 0, expert = 0, tile = index;
+  if (offsets == nullptr) {
+    end = load(row_count);
+  } else {
+    // A lane counts the tiles of its experts; the lane in whose count the index falls finds it.
+    const uint32_t each = (experts + kWarpLanes - 1) / kWarpLanes;
+    const uint32_t from = lane_index() * each < experts ? lane_index() * each : experts;
+    const uint32_t to = from + each < experts ? from + each : experts;
+    uint32_t count = 0;
+    for (uint32_t e = from; e < to; ++e) {
+      count += exl3_tiles_of(load(offsets + e + 1) - load(offsets + e));
+    }
+    uint32_t through = count;
+    ATLAS_UNROLL
+    for (uint32_t distance = 1; distance < kWarpLanes; distance *= 2) {
+      const uint32_t below = shuffle_up(through, distance);
+      if (lane_index() >= distance) through += below;
+    }
+    const uint32_t past = ballot(through > index);
+    if (past == 0) return {};
+    const uint32_t owner = lowest_bit(past);
+    uint32_t left = index - (through - count);
+    expert = from;
+    if (lane_index() == owner) {
+      for (; expert < to; ++expert) {
+        const uint32_t tiles = exl3_tiles_of(load(offsets + expert + 1) - load(offsets + expert));
+        if (left < tiles) break;
+        left -= tiles;
+      }
+    }
+    expert = shuffle(expert, owner);
+    tile = shuffle(left, owner);
+    begin = load(offsets + expert);
+    end = load(offsets + expert + 1);
+  }
+  begin += tile * kExl3ManyRows;
+  if (begin >= end) return {};
+  return {begin, end - begin < kExl3ManyRows ? end - begin : kExl3ManyRows, expert};
+}
+
+/// Begins the copy of 128 inputs of a tile's rows: for each step, each tile of rows as it is
+/// encoded.
+ATLAS_DEVICE void exl3_begin_inputs(const Exl3ProductGpuParams& params, const Exl3Tile& tile,
+                                    uint32_t block, uint8_t* stage) {
+  using namespace device;
+  constexpr uint32_t kRowTile = kExl3Shape.row_tile, kStepBytes = exl3_step_bytes(kExl3Lanes);
+  constexpr uint32_t kTiles = kExl3ManyRows / kRowTile, kPieces = kExl3ManyStageBytes / 16;
+  constexpr uint32_t kThreads = exl3_many_threads(kExl3Lanes), kPerHalf = kStepBytes / 32;
+  constexpr uint32_t kPerRow = kPerHalf / kRowTile;  // pieces of a row in half a step
+  constexpr uint32_t kSteps = kExl3ManyStageBytes / (kTiles * kStepBytes);
+  const auto* encoded = static_cast<const uint8_t*>(params.encoded);
+  ATLAS_UNROLL
+  for (uint32_t i = 0; i < kPieces / kThreads; ++i) {
+    const uint32_t piece = i * kThreads + thread_index();
+    const uint32_t in_half = piece % kPerHalf, half = piece / kPerHalf % 2;
+    const uint32_t row_tile = piece / (2 * kPerHalf) % kTiles;
+    const uint32_t step = piece / (2 * kPerHalf) / kTiles;
+    const uint32_t r = row_tile * kRowTile + in_half / kPerRow;
+    // Rows that are not there repeat the last one; their sums go nowhere.
+    const uint32_t at = tile.begin + (r < tile.rows ? r : tile.rows - 1);
+    async_copy<16>(stage + 16 * piece,
+                   encoded + at / kRowTile * exl3_row_tile_bytes(kExl3Lanes, params.k) +
+                       (block * kSteps + step) * uint64_t{kStepBytes} + half * (kStepBytes / 2) +
+                       exl3_encoded_lane(kExl3Lanes, at % kRowTile, in_half % kPerRow));
+  }
+}
+
+/// totals += sums * the segment's powers of two; sums = 0.
+template <uint32_t kTiles>
+ATLAS_DEVICE void exl3_fold(const Exl3ProductGpuParams& params, const Exl3Tile& tile,
+                            uint32_t segment, Exl3Sums (&sums)[kTiles],
+                            Exl3Sums (&totals)[kTiles]) {
+  using namespace device;
+  const float* powers = params.powers + uint64_t{segment} * params.rows + tile.begin;
+  ATLAS_UNROLL
+  for (uint32_t t = 0; t < kTiles; ++t) {
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < kExl3Cells; ++i) {
+      const uint32_t r = t * kExl3Shape.row_tile + exl3_cell(lane_index(), i).column;
+      const float power = load(powers + (r < tile.rows ? r : tile.rows - 1));
+      totals[t].r[i] += sums[t].r[i] * power;
+      sums[t].r[i] = 0.0f;
+    }
+  }
+}
+
+template <Exl3Codebook kCodebook, uint32_t kUnits>
+ATLAS_DEVICE void exl3_many(const Exl3ProductGpuParams& params) {
+  using namespace device;
+  constexpr uint32_t kTiles = kExl3ManyRows / kExl3Shape.row_tile, kAhead = kExl3ManyStages - 1;
+  constexpr uint32_t kPairInputs = kExl3Shape.inputs, kPairs = kExl3Block / kPairInputs;
+  constexpr uint32_t kStepBytes = exl3_step_bytes(kExl3Lanes);
+  constexpr uint32_t kGroups = kExl3Block / kExl3Shape.outputs;
+  const Exl3Tile tile =
+      exl3_tile(params.row_count, params.offsets, params.experts, block_index<1>());
+  if (tile.rows == 0) return;
+  const uint8_t* weight =
+      static_cast<const uint8_t*>(params.weight) + tile.expert * params.expert_bytes;
+  const uint32_t blocks = params.k / kExl3Block;
+  const uint32_t group = block_index() * kGroups + warp_index();
+  uint8_t* stages = shared_memory<uint8_t>();
+  Exl3Stream<kUnits> stream(
+      weight + exl3_gpu_head_bytes(params.n, params.k) +
+          uint64_t{group} * (params.k / kPairInputs) * exl3_pair_bytes(kExl3Lanes, kUnits),
+      params.k / kPairInputs,
+      stages + kExl3ManyStages * kExl3ManyStageBytes +
+          warp_index() * exl3_ring_bytes(kExl3Lanes, kUnits));
+  for (uint32_t i = 0; i < kAhead; ++i) {
+    stream.begin();
+    if (i < blocks) exl3_begin_inputs(params, tile, i, stages + i * kExl3ManyStageBytes);
+    async_commit();
+  }
+  Exl3Sums sums[kTiles] = {}, totals[kTiles] = {};
+  uint32_t segment = 0;
+  for (uint32_t block = 0; block < blocks; ++block) {
+    async_wait<kAhead - 1>();
+    block_barrier();  // all threads' copies are there, and the oldest stage has been read
+    stream.begin();
+    if (block + kAhead < blocks) {
+      exl3_begin_inputs(params, tile, block + kAhead,
+                        stages + (block + kAhead) % kExl3ManyStages * kExl3ManyStageBytes);
+    }
+    async_commit();
+    const uint8_t* stage = stages + block % kExl3ManyStages * kExl3ManyStageBytes +
+                           lane_index() % (kStepBytes / 32) * 16;
+    for (uint32_t pair = 0; pair < kPairs; ++pair) {
+      exl3_each_segment<kUnits, kExl3Hot<kCodebook, kUnits>>(
+          stream.read(), [&](uint32_t half, const Exl3Segment<kUnits>& words) {
+            const Exl3Weights weights = exl3_weights<kCodebook>(words);
+            ATLAS_UNROLL
+            for (uint32_t t = 0; t < kTiles; ++t) {
+              const uint8_t* from = stage + ((2 * pair + half) * kTiles + t) * kStepBytes;
+              exl3_multiply(sums[t], weights,
+                            {{load_as<Words4>(from), load_as<Words4>(from + kStepBytes / 2)}});
+            }
+          });
+    }
+    if (block + 1 == exl3_segment_begin(params.k, segment + 1)) {
+      exl3_fold(params, tile, segment, sums, totals);
+      ++segment;
+    }
+  }
+
+  block_barrier();  // stages are read before rows of sums take their place
+  ATLAS_UNROLL
+  for (uint32_t t = 0; t < kTiles; ++t) {
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < kExl3Cells; ++i) {
+      const Cell cell = exl3_cell(lane_index(), i);
+      auto* to = reinterpret_cast<float*>(stages + (t * kExl3Shape.row_tile + cell.column) *
+                                                       kExl3ManyRowBytes);
+      store(to + warp_index() * kExl3Shape.outputs + cell.row, totals[t].r[i]);
+    }
+  }
+  block_barrier();
+  for (uint32_t r = warp_index(); r < tile.rows; r += kGroups) {
+    exl3_write_outputs(load_as<Floats4>(stages + r * kExl3ManyRowBytes + 16 * lane_index()),
+                       weight + 2 * uint64_t{params.k},
+                       block_index() * kExl3Block + 4 * lane_index(), params.outputs,
+                       params.y + uint64_t{tile.begin + r} * params.y_stride, params.epilogue);
+  }
+}
+
+}  // namespace atlas::kernels

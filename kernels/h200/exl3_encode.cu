@@ -1,0 +1,2 @@
+// Encoding of rows for EXL3: kernels/common/gpu/exl3_encode.h built for h200.
+#include "kernels/common/gpu/exl3_encode.h"

@@ -1,0 +1,522 @@
+// Plugin "exl3" on GPU platforms in the emulator: weights decode exactly; products, experts and
+// rows against float64; the same bits for all row counts and ways; traffic and matrix instructions.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/common/exl3_gpu.h"
+#include "tests/support/exl3_module.h"
+#include "tests/support/exl3_reference.h"
+#include "tests/support/gpu_machine.h"
+#include "tests/support/gpu_target.h"
+#include "tests/support/numbers.h"
+#include "tests/support/quant_plugin.h"
+
+namespace atlas::test {
+namespace {
+
+using namespace atlas::kernels;
+using simt::Matrix;
+
+const QuantPlugin& plugin() {
+  static const QuantPlugin one("quant_exl3.so");
+  return one;
+}
+bool is_wmma(const std::string& platform) { return platform == "strix-hip"; }
+Exl3Lanes lanes_of(const std::string& platform) {
+  return is_wmma(platform) ? Exl3Lanes::kWmma : Exl3Lanes::kMmaSync;
+}
+
+struct GpuRecord {
+  std::string kernel;
+  uint64_t digest;
+  LaunchShape shape;
+  std::vector<std::byte> params;
+  std::vector<AtlasRelocation> relocations;
+};
+
+/// Buffers by id, and the records of one operation over them, on one machine.
+class GpuRecords {
+ public:
+  explicit GpuRecords(const std::string& platform) : machine(platform) {
+    sink.struct_size = sizeof(sink);
+    sink.context = this;
+    sink.emit = [](void* context, const AtlasRecord* record, AtlasError*) -> AtlasCode {
+      static_cast<GpuRecords*>(context)->take(*record);
+      return ATLAS_OK;
+    };
+  }
+
+  AtlasBufferRef buffer(const void* memory) {
+    memory_.push_back(memory);
+    return {static_cast<uint32_t>(memory_.size() - 1), 0, 0};
+  }
+
+  /// Runs all records; the report of each by its kernel's name.
+  std::map<std::string, simt::Report> run(uint64_t seed) {
+    std::map<std::string, simt::Report> reports;
+    for (GpuRecord& record : records) {
+      for (const AtlasRelocation& relocation : record.relocations) {
+        const auto* address = static_cast<const std::byte*>(memory_[relocation.target.buffer]) +
+                              relocation.target.offset;
+        std::memcpy(record.params.data() + relocation.param_offset, &address, sizeof(address));
+      }
+      const simt::Report report =
+          machine.run_raw(record.kernel, record.digest, record.params.data(), record.params.size(),
+                          {.shape = record.shape, .seed = seed});
+      INFO(record.kernel);
+      INFO(report.text());
+      REQUIRE(report.ok());
+      reports[record.kernel] = report;
+    }
+    return reports;
+  }
+
+  GpuMachine machine;
+  AtlasRecordSink sink{};
+  std::vector<GpuRecord> records;
+
+ private:
+  void take(const AtlasRecord& record) {
+    const auto* bytes = static_cast<const std::byte*>(record.params);
+    records.push_back(
+        {record.kernel,
+         record.params_digest,
+         {record.grid[0], record.grid[1], record.grid[2], record.block[0], record.shared_bytes},
+         {bytes, bytes + record.params_size},
+         {record.relocations, record.relocations + record.relocation_count}});
+  }
+  std::vector<const void*> memory_;
+};
+
+struct Result {
+  std::vector<float> y;
+  std::map<std::string, simt::Report> reports;
+};
+
+struct Options {
+  uint32_t max_rows = 0;  // of the bucket; 0: as many as there are
+  uint64_t seed = 0;
+  uint32_t stride_more = 0;  // of x and y
+  uint32_t epilogue = ATLAS_EPILOGUE_NONE;
+  float start = 0;
+};
+
+/// A module packed for a platform. The model's matrix is [n, k], `matrix` has that padded.
+class GpuModule {
+ public:
+  GpuModule(const std::string& platform_name, const SlowMatrix& matrix)
+      : GpuModule(platform_name, matrix, matrix.n, matrix.k) {}
+  GpuModule(std::string platform_name, const SlowMatrix& matrix, uint32_t outputs, uint32_t inputs)
+      : platform(std::move(platform_name)), n(outputs), k(inputs), module_(matrix) {
+    AtlasWeightQuery query = module_.query();
+    query.platform = platform.c_str();
+    query.n = n;
+    query.k = k;
+    claim.struct_size = sizeof(claim);
+    AtlasError error{sizeof(AtlasError), {}};
+    REQUIRE_MESSAGE(plugin().api.claim(&query, &claim, &error) == ATLAS_OK, error.message);
+    CHECK(std::string(claim.contract) == "exl3_f16");
+    const uint64_t groups = matrix.n / 128;
+    packed.resize(claim.head_bytes + groups * claim.group_bytes, 0xc3);
+    REQUIRE(packed.size() == exl3_gpu_bytes(static_cast<uint32_t>(2 * matrix.bits), n, k));
+    // Backwards and one group at a time: the parts must not matter.
+    for (uint64_t g = groups; g-- > 0;) {
+      uint8_t* to = packed.data() + (g == 0 ? 0 : claim.head_bytes + g * claim.group_bytes);
+      REQUIRE(plugin().api.pack(&query, &claim, g, g + 1, to, &error) == ATLAS_OK);
+    }
+  }
+
+  Result product(const std::vector<float>& x, uint32_t rows, const Options& options = {}) const {
+    GpuRecords records(platform);
+    const uint32_t x_stride = k + options.stride_more, y_stride = n + options.stride_more;
+    std::vector<float> spread(size_t{rows} * x_stride, -1e30f);
+    for (uint32_t r = 0; r < rows; ++r) {
+      std::copy_n(x.begin() + size_t{r} * k, k, spread.begin() + size_t{r} * x_stride);
+    }
+    float* y =
+        records.machine.in_out("y", std::vector<float>(size_t{rows} * y_stride, options.start));
+    AtlasLinearProblem problem{};
+    problem.struct_size = sizeof(problem);
+    problem.max_rows = options.max_rows == 0 ? rows : options.max_rows;
+    problem.platform = platform.c_str();
+    problem.format = claim.format;
+    problem.n = n;
+    problem.k = k;
+    problem.x_stride = x_stride;
+    problem.y_stride = y_stride;
+    problem.epilogue = options.epilogue;
+    problem.x = records.buffer(records.machine.input("x", spread));
+    problem.y = records.buffer(y);
+    problem.weight = records.buffer(records.machine.in_out("weight", packed));
+    problem.row_count = records.buffer(records.machine.input("row_count", std::vector{rows}));
+    AtlasError error{sizeof(AtlasError), {}};
+    AtlasLinearNeeds needs{};
+    needs.struct_size = sizeof(needs);
+    REQUIRE(plugin().api.linear_needs(&problem, &needs, &error) == ATLAS_OK);
+    REQUIRE((needs.fused_epilogues & 1u << options.epilogue) != 0);
+    problem.workspace =
+        records.buffer(records.machine.output<uint8_t>("workspace", needs.workspace_bytes));
+    REQUIRE(plugin().api.plan_linear(&problem, &records.sink, &error) == ATLAS_OK);
+    Result result;
+    result.reports = records.run(options.seed);
+    const std::vector<float> all = records.machine.contents(y);
+    for (uint32_t r = 0; r < rows; ++r) {
+      result.y.insert(result.y.end(), all.begin() + size_t{r} * y_stride,
+                      all.begin() + size_t{r} * y_stride + n);
+      for (uint32_t i = n; i < y_stride; ++i)
+        REQUIRE(all[size_t{r} * y_stride + i] == options.start);
+    }
+    return result;
+  }
+
+  std::vector<float> gather(const std::vector<uint32_t>& ids) const {
+    GpuRecords records(platform);
+    const auto rows = static_cast<uint32_t>(ids.size());
+    float* y = records.machine.output<float>("y", size_t{rows} * k);
+    AtlasGatherProblem problem{};
+    problem.struct_size = sizeof(problem);
+    problem.max_rows = rows + 1;
+    problem.platform = platform.c_str();
+    problem.format = claim.format;
+    problem.n = n;
+    problem.k = k;
+    problem.id_stride = 4;
+    problem.ids = records.buffer(records.machine.input("ids", ids));
+    problem.y = records.buffer(y);
+    problem.weight = records.buffer(records.machine.input("weight", packed));
+    problem.row_count = records.buffer(records.machine.input("row_count", std::vector{rows}));
+    problem.y_stride = k;
+    AtlasError error{sizeof(AtlasError), {}};
+    REQUIRE(plugin().api.plan_gather(&problem, &records.sink, &error) == ATLAS_OK);
+    records.run(3);
+    return records.machine.contents(y);
+  }
+
+  /// What[k][n] as exl3_few decodes it: sums of encoded rows that are one 1 and zeros.
+  std::vector<float> inner() const {
+    const Exl3Lanes lanes = lanes_of(platform);
+    GpuMachine machine(platform);
+    std::vector<uint8_t> encoded(exl3_encoded_bytes(lanes, k, k));
+    for (uint32_t i = 0; i < k; ++i) {
+      encoded[exl3_encoded_offset(lanes, k, i, i) + 1] = 0x3c;  // f16 1
+    }
+    const uint32_t segments = exl3_segments(k);
+    float* sums = machine.output<float>("sums", size_t{segments} * k * n);
+    Exl3ProductGpuParams params{};
+    params.encoded = machine.input("encoded", encoded);
+    params.powers = machine.input("powers", std::vector<float>(size_t{segments} * k, 1.0f));
+    params.weight = machine.in_out("weight", packed);
+    params.sums = sums;
+    params.y = machine.output<float>("y", size_t{k} * n);
+    params.row_count = machine.input("row_count", std::vector{k});
+    params.y_stride = n;
+    params.n = params.outputs = n;
+    params.k = params.inputs = k;
+    params.units = static_cast<uint32_t>(claim.group_bytes / 8 / k);
+    params.rows = k;
+    const std::string format = claim.format;
+    const auto report = machine.run(
+        "exl3_few_" + format.substr(format.rfind('_') + 1), params, kExl3ProductGpuParamsDigest,
+        {.shape = {exl3_few_blocks(lanes, n), 1, segments, kExl3FewThreads,
+                   exl3_few_shared(lanes, params.units, false)}});
+    INFO(report.text());
+    REQUIRE(report.ok());
+    const std::vector<float> all = machine.contents(sums);
+    std::vector<float> values(size_t{k} * n);
+    for (uint32_t i = 0; i < k; ++i) {
+      for (uint32_t o = 0; o < n; ++o) {
+        for (uint32_t s = 0; s < segments; ++s) {
+          values[size_t{i} * n + o] += all[(size_t{s} * k + i) * n + o];
+        }
+      }
+    }
+    return values;
+  }
+
+  const std::string platform;
+  const uint32_t n, k;
+  AtlasWeightClaim claim{};
+  std::vector<uint8_t> packed;
+
+ private:
+  Exl3Module module_;
+};
+
+/// Every codebook with each number of bits that it has.
+std::vector<std::pair<std::string, double>> all_formats() {
+  std::vector<std::pair<std::string, double>> formats;
+  for (const char* codebook : {"3inst", "mcg", "mul1"}) {
+    for (int bits = 1; bits <= 8; ++bits) formats.emplace_back(codebook, bits);
+  }
+  for (const double bits : {1.5, 2.5, 3.5}) formats.emplace_back("mul1", bits);
+  return formats;
+}
+
+/// Rounding x once to 11 bits moves y by this much of |x| |w| at most, were all errors to add up;
+/// they do not, as they have no more to do with w than the k numbers of any random direction.
+void check_against_float64(const SlowMatrix& matrix, const std::vector<float>& x,
+                           const std::vector<float>& y, uint32_t n, uint32_t k) {
+  const std::vector<double> w = matrix.outer();
+  for (size_t i = 0; i < y.size(); ++i) {
+    const float* row = x.data() + i / n * k;
+    const double* weight = w.data() + i % n * matrix.k;
+    double exact = 0, x_size = 0, w_size = 0;
+    for (uint32_t j = 0; j < k; ++j) {
+      exact += row[j] * weight[j];
+      x_size += double{row[j]} * row[j];
+      w_size += weight[j] * weight[j];
+    }
+    const double bound = std::min(4.9e-4, 2.5e-3 / std::sqrt(k)) + 1e-6;
+    REQUIRE(std::fabs(y[i] - exact) <= bound * std::sqrt(x_size * w_size));
+  }
+}
+
+std::vector<float> first_rows(const std::vector<float>& values, uint32_t rows, uint32_t width) {
+  return {values.begin(), values.begin() + ptrdiff_t{rows} * width};
+}
+
+/// Products of `count` experts, of which the first have `rows_of` rows, against plain products.
+/// `more_rows`: that the bucket has room for.
+void check_experts(const std::string& platform, const std::string& codebook, double bits,
+                   uint32_t count, uint32_t more_rows, std::vector<uint32_t> rows_of) {
+  constexpr uint32_t kN = 128, kK = 256, kInputs = 40;
+  std::vector<std::unique_ptr<GpuModule>> modules;
+  rows_of.resize(count);
+  std::vector<uint32_t> offsets(1), source;
+  for (const uint32_t each : rows_of) offsets.push_back(offsets.back() + each);
+  const uint32_t rows = offsets.back();
+  for (uint32_t i = 0; i < rows; ++i) source.push_back((7 * i + 3) % kInputs);
+  const uint64_t expert_bytes = exl3_gpu_bytes(static_cast<uint32_t>(2 * bits), kN, kK) + 256;
+  std::vector<uint8_t> weights(expert_bytes * count);
+  for (uint32_t e = 0; e < count; ++e) {
+    modules.push_back(
+        std::make_unique<GpuModule>(platform, SlowMatrix(codebook, bits, kN, kK, 100 + e)));
+    std::copy(modules[e]->packed.begin(), modules[e]->packed.end(),
+              weights.begin() + static_cast<ptrdiff_t>(e * expert_bytes));
+  }
+  const std::vector<float> x = normal_values(size_t{kInputs} * kK, 9);
+  GpuRecords records(platform);
+  float* y = records.machine.output<float>("y", size_t{rows} * kN);
+  AtlasGroupedProblem problem{};
+  problem.struct_size = sizeof(problem);
+  problem.max_rows = std::max(rows, more_rows);
+  problem.platform = platform.c_str();
+  problem.format = modules.front()->claim.format;
+  problem.n = kN;
+  problem.k = kK;
+  problem.experts = count;
+  problem.expert_bytes = expert_bytes;
+  problem.x_stride = kK;
+  problem.y_stride = kN;
+  problem.x = records.buffer(records.machine.input("x", x));
+  problem.y = records.buffer(y);
+  problem.weight = records.buffer(records.machine.in_out("weight", weights));
+  problem.offsets = records.buffer(records.machine.input("offsets", offsets));
+  problem.source = records.buffer(records.machine.input("source", source));
+  AtlasError error{sizeof(AtlasError), {}};
+  AtlasLinearNeeds needs{};
+  needs.struct_size = sizeof(needs);
+  REQUIRE(plugin().api.grouped_needs(&problem, &needs, &error) == ATLAS_OK);
+  problem.workspace =
+      records.buffer(records.machine.output<uint8_t>("workspace", needs.workspace_bytes));
+  REQUIRE(plugin().api.plan_grouped(&problem, &records.sink, &error) == ATLAS_OK);
+  records.run(count);
+  const std::vector<float> found = records.machine.contents(y);
+  for (uint32_t e = 0; e < count; ++e) {
+    std::vector<float> inputs;
+    for (uint32_t i = offsets[e]; i < offsets[e + 1]; ++i) {
+      const auto from = x.begin() + ptrdiff_t{kK} * source[i];
+      inputs.insert(inputs.end(), from, from + kK);
+    }
+    if (rows_of[e] == 0) continue;
+    const std::vector<float> expected = modules[e]->product(inputs, rows_of[e]).y;
+    REQUIRE(std::memcmp(found.data() + size_t{offsets[e]} * kN, expected.data(),
+                        expected.size() * sizeof(float)) == 0);
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("conformance/gpu_exl3") {
+  TEST_CASE("gpu exl3: every format decodes to the reference's very numbers") {
+    for (const auto& [codebook, bits] : all_formats()) {
+      CAPTURE(codebook);
+      CAPTURE(bits);
+      const SlowMatrix matrix(codebook, bits, 128, 128, static_cast<uint32_t>(16 * bits));
+      const std::vector<double> expected = matrix.inner();
+      for (const char* platform : kGpuPlatforms) {
+        CAPTURE(platform);
+        const std::vector<float> found = GpuModule(platform, matrix).inner();
+        REQUIRE(std::equal(found.begin(), found.end(), expected.begin()));
+      }
+    }
+  }
+
+  TEST_CASE("gpu exl3: products are those of float64, with the same bits for all row counts") {
+    struct Case {
+      const char* codebook;
+      double bits;
+      uint32_t n, k;
+    };
+    for (const Case& each : {Case{"mul1", 3, 256, 640},
+                             {"mul1", 2.5, 128, 128},
+                             {"mcg", 4, 128, 256},
+                             {"3inst", 5, 128, 128}}) {
+      CAPTURE(each.codebook);
+      CAPTURE(each.bits);
+      const SlowMatrix matrix(each.codebook, each.bits, each.n, each.k, 5);
+      const std::vector<float> x = normal_values(size_t{70} * each.k, 3);
+      for (const char* platform : kGpuPlatforms) {
+        CAPTURE(platform);
+        const GpuModule module(platform, matrix);
+        // 70 rows by exl3_many, 21 by exl3_few, 1 by exl3_few that encodes itself.
+        const std::vector<float> y = module.product(x, 70, {.seed = 2}).y;
+        check_against_float64(matrix, x, first_rows(y, 3, each.n), each.n, each.k);
+        for (const uint32_t rows : {1u, 2u, 7u, 21u}) {
+          CAPTURE(rows);
+          const Result some = module.product(x, rows, {.seed = rows, .stride_more = rows % 3});
+          REQUIRE(same_bits(some.y, first_rows(y, rows, each.n)));
+        }
+        // A bucket's kernel with fewer rows than it has room for.
+        REQUIRE(same_bits(module.product(x, 5, {.max_rows = 100}).y, first_rows(y, 5, each.n)));
+        const Result added = module.product(x, 2, {.epilogue = ATLAS_EPILOGUE_ADD, .start = 2.5f});
+        for (size_t i = 0; i < added.y.size(); ++i) REQUIRE(added.y[i] == 2.5f + y[i]);
+      }
+    }
+  }
+
+  TEST_CASE("gpu exl3: all 65536 states decode") {
+    // A tile of 8 bits holds 256 states of its own choice in every second weight: 512 tiles.
+    for (const char* codebook : {"3inst", "mcg", "mul1"}) {
+      SlowMatrix matrix(codebook, 8, 512, 256, 1);
+      uint32_t state = 0;
+      for (size_t i = 0; i < matrix.words.size(); i += 2) {
+        // Words of 32 bits hold two windows that share no bit.
+        matrix.words[i + 1] = static_cast<uint16_t>(state++);
+        matrix.words[i] = static_cast<uint16_t>(state++);
+      }
+      REQUIRE(state >= 65536);
+      const std::vector<double> expected = matrix.inner();
+      for (const char* platform : kGpuPlatforms) {
+        // gb10's instructions are h200's here; a device runs what it is.
+        if (gpu_device().empty() && std::string(platform) == "gb10") continue;
+        CAPTURE(platform);
+        const std::vector<float> found = GpuModule(platform, matrix).inner();
+        REQUIRE(std::equal(found.begin(), found.end(), expected.begin()));
+      }
+    }
+  }
+
+  TEST_CASE("gpu exl3: rows of experts have the bits of plain products") {
+    for (const char* platform : kGpuPlatforms) {
+      CAPTURE(platform);
+      check_experts(platform, "mul1", 3, 7, 0, {1, 2, 0, 9, 0, 1, 1});      // encoded as they go
+      check_experts(platform, "mul1", 4, 20, 70, {0, 1, 17, 30, 0, 2, 0});  // by exl3_few
+      check_experts(platform, "mcg", 3, 3, 200, {5, 130, 65});              // by exl3_many
+      check_experts(platform, "mul1", 2.5, 50, 45, std::vector<uint32_t>(45, 1));  // by row
+    }
+  }
+
+  TEST_CASE("gpu exl3: sizes that are no multiples of 128 are those of a padded trellis") {
+    struct Size {
+      uint32_t n, k;
+    };
+    for (const Size size : {Size{320, 256}, {129, 127}, {1, 1}}) {
+      CAPTURE(size.n);
+      CAPTURE(size.k);
+      // Older converters leave noise in the padding: its scales are no zeros here.
+      const SlowMatrix matrix("mul1", 3, (size.n + 127) / 128 * 128, (size.k + 127) / 128 * 128, 7);
+      const std::vector<float> x = normal_values(size_t{70} * size.k, 3);
+      const std::vector<double> w = matrix.outer();
+      for (const char* platform : kGpuPlatforms) {
+        CAPTURE(platform);
+        const GpuModule module(platform, matrix, size.n, size.k);
+        const std::vector<float> y = module.product(x, 70).y;
+        check_against_float64(matrix, x, y, size.n, size.k);
+        CHECK(same_bits(module.product(x, 1, {.stride_more = 3}).y, first_rows(y, 1, size.n)));
+        CHECK(same_bits(module.product(x, 9, {.stride_more = 3}).y, first_rows(y, 9, size.n)));
+        const std::vector<float> rows = module.gather({size.n - 1, 0, size.n});
+        for (uint32_t i = 0; i < size.k; ++i) {
+          REQUIRE(std::fabs(rows[i] - w[size_t{size.n - 1} * matrix.k + i]) < 3e-6);
+          REQUIRE(std::fabs(rows[size.k + i] - w[i]) < 3e-6);
+          REQUIRE(std::isnan(rows[2 * size.k + i]));
+        }
+      }
+    }
+  }
+
+  TEST_CASE("gpu exl3: rows of tables in every format are those of float64") {
+    for (const auto& [codebook, bits] : all_formats()) {
+      CAPTURE(codebook);
+      CAPTURE(bits);
+      const SlowMatrix matrix(codebook, bits, 128, 128, 9);
+      const std::vector<double> w = matrix.outer();
+      for (const char* platform : kGpuPlatforms) {
+        CAPTURE(platform);
+        const std::vector<float> row = GpuModule(platform, matrix).gather({77});
+        for (uint32_t i = 0; i < matrix.k; ++i) {
+          REQUIRE(std::fabs(row[i] - w[size_t{77} * matrix.k + i]) < 3e-6);
+        }
+      }
+    }
+  }
+
+  TEST_CASE("gpu exl3: activations past float16's range and below it keep their precision") {
+    const SlowMatrix matrix("mul1", 4, 128, 640, 4);
+    std::vector<float> x = normal_values(size_t{4} * matrix.k, 6);
+    for (uint32_t i = 0; i < matrix.k; ++i) {
+      x[i] *= 1e30f;
+      x[matrix.k + i] *= 1e-30f;
+      x[2 * matrix.k + i] = 0;
+      // Two segments of one row, of different sizes.
+      x[3 * matrix.k + i] *= i < 300 ? 1e7f : 1e-7f;
+    }
+    for (const char* platform : kGpuPlatforms) {
+      CAPTURE(platform);
+      const GpuModule module(platform, matrix);
+      const std::vector<float> y = module.product(x, 4).y;
+      check_against_float64(matrix, x, y, matrix.n, matrix.k);
+      for (uint32_t i = 0; i < matrix.n; ++i) REQUIRE(y[2 * matrix.n + i] == 0);
+      // What is no number shows, in its own row.
+      std::vector<float> bad = x;
+      bad[5] = std::numeric_limits<float>::infinity();
+      bad[matrix.k + 600] = std::numeric_limits<float>::quiet_NaN();
+      const std::vector<float> found = module.product(bad, 4).y;
+      for (uint32_t i = 0; i < 2 * matrix.n; ++i) REQUIRE(!std::isfinite(found[i]));
+      CHECK(std::memcmp(found.data() + 2 * matrix.n, y.data() + 2 * matrix.n,
+                        2 * matrix.n * sizeof(float)) == 0);
+    }
+  }
+
+  TEST_CASE("gpu exl3: products are made of matrix instructions, and read weights once") {
+    for (const double bits : {3.0, 4.0}) {
+      const SlowMatrix matrix("mul1", bits, 512, 2560, 11);
+      const std::vector<float> x = normal_values(size_t{8} * matrix.k, 8);
+      for (const char* platform : kGpuPlatforms) {
+        if (!gpu_counts()) continue;
+        const GpuModule module(platform, matrix);
+        for (const uint32_t rows : {1u, 8u}) {
+          CAPTURE(platform);
+          CAPTURE(bits);
+          CAPTURE(rows);
+          const Result result = module.product(x, rows);
+          uint64_t fetched = 0, matrices = 0;
+          for (const auto& [kernel, report] : result.reports) {
+            fetched += report.of("weight").fetched_bytes;
+            matrices += report.matrix_count(is_wmma(platform) ? Matrix::kWmmaF16 : Matrix::kMmaF16);
+          }
+          CHECK(matrices == uint64_t{matrix.n} / 16 * (matrix.k / 16));
+          CHECK(static_cast<double>(fetched) <= 1.1 * static_cast<double>(module.packed.size()));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace atlas::test
