@@ -2,8 +2,8 @@
 #
 # atlas_add_gpu_pack(PLATFORM MODULES file... [INSTRUCTIONS module/kernel=instruction...])
 # builds one file a module in lib/atlas/kernels/PLATFORM, with a report of registers and spills beside
-# the build's intermediate files. A spill fails the build, and so does an instruction that is not there.
-# A module is a .cu or .hip file.
+# the build's intermediate files. A spill without an excuse (kernels/spills.txt) fails the build, and so
+# does an instruction that is not there. A module is a .cu or .hip file.
 
 # nvcc 13 knows sm_121a; its folder has ptxas.
 find_program(ATLAS_NVCC nvcc HINTS /usr/local/cuda/bin)
@@ -65,10 +65,11 @@ function(atlas_gpu_module platform source folder result)
   list(JOIN ARGN "|" instructions)
   add_custom_command(OUTPUT ${file}
     COMMAND ${CMAKE_COMMAND} -DFORM=${form} -DSOURCE=${source} -DOUTPUT=${file} -DWORK=${work}/${module}
+      -DPLATFORM=${platform} -DSPILLS=${CMAKE_SOURCE_DIR}/kernels/spills.txt
       -DARCHITECTURE=${architecture} -DDEFINE=${define} -DROOT=${CMAKE_SOURCE_DIR}
       -DNVCC=${ATLAS_NVCC} -DCLANG=${ATLAS_HIP_CLANG} "-DINSTRUCTIONS=${instructions}"
       -P ${CMAKE_SOURCE_DIR}/cmake/build_gpu_module.cmake
-    DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/build_gpu_module.cmake
+    DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/build_gpu_module.cmake ${CMAKE_SOURCE_DIR}/kernels/spills.txt
     DEPFILE ${work}/${module}.d
     COMMENT "Building ${module}.${extension} for ${platform}"
     VERBATIM)

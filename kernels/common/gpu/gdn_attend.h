@@ -537,7 +537,7 @@ class DeltaBlock {
   float *state_, *values_, *beta_, *decay_, *factor_, *fold_, *work_;  // in shared memory
 };
 
-ATLAS_DEVICE_KERNEL(gdn_attend, GdnAttendParams, kGdnAttendThreads) {
+ATLAS_DEVICE_KERNEL_BLOCKS(gdn_attend, GdnAttendParams, kGdnAttendThreads, 3) {
   using namespace device;
   if (block_index<1>() >= load(&params.rows->span_count)) return;
   const RowSpan span = load_span(load(&params.rows->spans) + block_index<1>());

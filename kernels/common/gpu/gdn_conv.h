@@ -210,7 +210,14 @@ ATLAS_DEVICE void many_dots(const DeltaChunk& chunk, float* buffers, float* dots
   }
 }
 
-ATLAS_DEVICE_KERNEL(gdn_conv, GdnConvParams, kGdnConvThreads) {
+/// Blocks of a multiprocessor. GB10's memory is busy with one; two would spill registers there.
+#if defined(ATLAS_ARCH_GB10)
+inline constexpr uint32_t kGdnConvBlocks = 1;
+#else
+inline constexpr uint32_t kGdnConvBlocks = 2;
+#endif
+
+ATLAS_DEVICE_KERNEL_BLOCKS(gdn_conv, GdnConvParams, kGdnConvThreads, kGdnConvBlocks) {
   using namespace device;
   ConvTile tile;
   if (!find_tile(params.rows, block_index<1>(), tile)) return;

@@ -4,12 +4,14 @@ Usage: checks_test.py SOURCE_DIR BUILD_DIR
 """
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
 SOURCE, BUILD = map(pathlib.Path, sys.argv[1:3])
+NVCC = shutil.which("nvcc", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
 
 
 def run(check, *arguments):
@@ -95,6 +97,46 @@ class Symbols(unittest.TestCase):
     def test_nothing_to_check_is_not_a_success(self):
         with tempfile.TemporaryDirectory() as root:
             self.assertEqual(run("symbols", root)[0], 2)
+
+
+SPILLING = """#include "kernels/common/device/device.h"
+namespace atlas::kernels {
+ATLAS_PARAMS(SpillingParams, const float* x; float* y;);
+// More values at once than 1,024 threads have registers for.
+ATLAS_DEVICE_KERNEL(spilling, SpillingParams, 1024) {
+  float v[200];
+  ATLAS_UNROLL
+  for (uint32_t i = 0; i < 200; ++i) v[i] = device::load(params.x + i * 1024 + device::thread_index());
+  device::block_barrier();
+  ATLAS_UNROLL
+  for (uint32_t i = 0; i < 200; ++i) device::store(params.y + i, v[i] * v[199 - i]);
+}
+}
+"""
+
+
+@unittest.skipUnless(NVCC, "no nvcc")
+class Spills(unittest.TestCase):
+    def build(self, excuses):
+        with tempfile.TemporaryDirectory() as root:
+            source, out, spills = (pathlib.Path(root, name) for name in ("a.cu", "a.cubin", "spills.txt"))
+            source.write_text(SPILLING)
+            spills.write_text(excuses)
+            done = subprocess.run(
+                ["cmake", "-DFORM=cuda", f"-DSOURCE={source}", f"-DOUTPUT={out}", f"-DWORK={root}/a",
+                 "-DPLATFORM=h200", "-DARCHITECTURE=90a", "-DDEFINE=ATLAS_ARCH_H200", f"-DROOT={SOURCE}",
+                 f"-DNVCC={NVCC}", f"-DSPILLS={spills}", "-P", str(SOURCE / "cmake/build_gpu_module.cmake")],
+                capture_output=True, text=True)
+            return done.returncode, " ".join(done.stderr.split()), out.exists()
+
+    def test_a_kernel_that_spills_is_no_module_unless_excused(self):
+        status, output, built = self.build("# none\nh200/other: measured\n")
+        self.assertNotEqual(status, 0)
+        self.assertIn("kernel 'spilling' spills registers", output)
+        self.assertFalse(built)
+        status, output, built = self.build("h200/spilling: measured\n")
+        self.assertEqual(status, 0, output)
+        self.assertTrue(built)
 
 
 if __name__ == "__main__":
