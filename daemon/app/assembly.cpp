@@ -270,7 +270,7 @@ std::vector<plan::DeclaredFormats> declared_formats(const settings::Settings& se
 }
 
 plugin_host::AuditReport audit_plan(const plan::Plan& plan, const Plugins& plugins) {
-  std::vector<plugin_host::KernelNeed> needs = plugin_host::core_needs();
+  std::vector<plugin_host::KernelNeed> needs = plugin_host::core_needs(plan.platform);
   for (const plan::StepPlan& step : plan.steps) {
     for (const plan::Record& record : step.records) {
       needs.push_back({record.owner, record.kernel, record.params_digest, true, "", ""});
@@ -357,7 +357,7 @@ Status load_plugins(const settings::Settings& settings, Plugins& plugins) {
 
 Status audit_plugins(const settings::Settings& settings, const Plugins& plugins) {
   return plugin_host::audit(settings.platform.name, plugins.registry.descriptors(),
-                            plugin_host::core_needs(), plugins.packs)
+                            plugin_host::core_needs(settings.platform.name), plugins.packs)
       .to_status();
 }
 

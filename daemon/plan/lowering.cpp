@@ -330,16 +330,23 @@ Status StepLowering::lower(const StreamInjectOp& op) {
 
 AtlasBufferRef StepLowering::sample_scratch() {
   const kernels::ControlLimits& limits = builder_.plan.limits;
-  return workspace("sample scratch", uint64_t{limits.max_sequences} * limits.vocab * sizeof(float));
+  return workspace("sample scratch",
+                   gpu_ ? kernels::sample_scratch_bytes(limits.vocab, limits.max_sequences)
+                        : uint64_t{limits.max_sequences} * limits.vocab * sizeof(float));
 }
 
 Status StepLowering::lower(const SampleOp& op) {
   builder_.plan.logits = activation_buffer(op.logits);
-  sdk::Launch<kernels::SampleParams> sample("sample", kernels::kSampleParamsDigest);
-  sample.point(&sample.params.control, control());
-  sample.point(&sample.params.logits, at(op.logits));
-  sample.point(&sample.params.scratch, sample_scratch());
-  ATLAS_RETURN_IF_ERROR(submit(sample, builder_.plan.limits.max_sequences));
+  const auto submit_sample = [&](const char* kernel) {
+    sdk::Launch<kernels::SampleParams> launch(kernel, kernels::kSampleParamsDigest);
+    launch.point(&launch.params.control, control());
+    launch.point(&launch.params.logits, at(op.logits));
+    launch.point(&launch.params.scratch, sample_scratch());
+    return submit(launch, bucket_.logit_rows, builder_.plan.limits.max_sequences);
+  };
+  // Blocks of a GPU share one row: all of them know its largest logit from the record before.
+  if (gpu_) ATLAS_RETURN_IF_ERROR(submit_sample("sample_scan"));
+  ATLAS_RETURN_IF_ERROR(submit_sample("sample"));
   name_ = "score";
   sdk::Launch<kernels::ScoreParams> score("score", kernels::kScoreParamsDigest);
   score.point(&score.params.control, control());
@@ -354,12 +361,17 @@ Status StepLowering::lower(const DraftBeginOp&) {
 }
 
 Status StepLowering::lower(const DraftSampleOp& op) {
-  sdk::Launch<kernels::DraftSampleParams> launch("draft_sample", kernels::kDraftSampleParamsDigest);
-  launch.point(&launch.params.control, control());
-  launch.point(&launch.params.logits, at(op.logits));
-  launch.point(&launch.params.scratch, sample_scratch());
-  launch.params.number = op.number;
-  return submit(launch, builder_.plan.limits.max_sequences);
+  const uint32_t sequences = builder_.plan.limits.max_sequences;
+  const auto submit_draft = [&](const char* kernel) {
+    sdk::Launch<kernels::DraftSampleParams> launch(kernel, kernels::kDraftSampleParamsDigest);
+    launch.point(&launch.params.control, control());
+    launch.point(&launch.params.logits, at(op.logits));
+    launch.point(&launch.params.scratch, sample_scratch());
+    launch.params.number = op.number;
+    return submit(launch, std::min(sequences, bucket_.logit_rows), sequences);
+  };
+  if (gpu_) ATLAS_RETURN_IF_ERROR(submit_draft("draft_scan"));
+  return submit_draft("draft_sample");
 }
 
 Status lower_step(PlanBuilder& builder, const Bucket& bucket) {

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "kernels/common/core_kernels.h"
+#include "kernels/common/platforms.h"
 
 namespace atlas::plugin_host {
 namespace {
@@ -69,10 +70,14 @@ std::vector<KernelNeed> needs_of(const PluginDescriptor& descriptor, std::string
   return needs;
 }
 
-std::vector<KernelNeed> core_needs() {
+std::vector<KernelNeed> core_needs(std::string_view platform) {
   std::vector<KernelNeed> needs;
-  for (const kernels::CoreKernel& kernel : kernels::kCoreKernels) {
+  const auto need = [&needs](const kernels::CoreKernel& kernel) {
     needs.push_back({"core", kernel.name, kernel.digest, true, "", ""});
+  };
+  for (const kernels::CoreKernel& kernel : kernels::kCoreKernels) need(kernel);
+  if (kernels::is_gpu(platform)) {
+    for (const kernels::CoreKernel& kernel : kernels::kGpuCoreKernels) need(kernel);
   }
   return needs;
 }

@@ -24,8 +24,8 @@ struct KernelNeed {
 
 /// The kernels that a descriptor lists for one platform.
 std::vector<KernelNeed> needs_of(const PluginDescriptor& descriptor, std::string_view platform);
-/// The kernels that every platform must have (kernels/common/core_kernels.h).
-std::vector<KernelNeed> core_needs();
+/// The core's kernels that a platform must have (kernels/common/core_kernels.h).
+std::vector<KernelNeed> core_needs(std::string_view platform);
 
 enum class ProblemKind { kPlatformNotListed, kKernelAbsent, kDigestDiffers };
 /// "platform_not_listed", "kernel_absent", "digest_differs": as JSON spells it.

@@ -50,4 +50,64 @@ inline constexpr uint32_t kGroupedExperts = 32;
 inline constexpr uint32_t kGroupSharedBytes =
     ((kGroupThreads / 32) * (kGroupedExperts + 1) + 2 * kGroupedExperts + 4) * sizeof(uint32_t);
 
+/// `sample_scan`, `sample`, `draft_scan`, `draft_sample`: grid (kSampleParts, draws). A part is a
+/// run of whole chunks of the vocabulary; a small one has fewer parts.
+inline constexpr uint32_t kSampleThreads = 256;
+inline constexpr uint32_t kSampleParts = 32;
+inline constexpr uint32_t kSampleChunk = 256;
+constexpr uint32_t sample_chunks(uint32_t vocab) { return blocks_of(vocab, kSampleChunk); }
+constexpr uint32_t sample_part_tokens(uint32_t vocab) {
+  return blocks_of(sample_chunks(vocab), kSampleParts) * kSampleChunk;
+}
+constexpr uint32_t sample_parts(uint32_t vocab) {
+  return blocks_of(vocab, sample_part_tokens(vocab));
+}
+/// Intervals of keys in which a part sums masses: see sample_cut.h.
+inline constexpr uint32_t kSampleIntervals = 8;
+
+/// What the blocks of one draw tell each other, in the scratch of a step: byte offsets.
+struct SampleScratch {
+  static constexpr uint64_t kScans = 0;                            // ScanPart[kSampleParts]
+  static constexpr uint64_t kMasses = kScans + kSampleParts * 16;  // uint64[parts, intervals]
+  static constexpr uint64_t kCounts = kMasses + kSampleParts * kSampleIntervals * 8;  // uint32
+  static constexpr uint64_t kBests = kCounts + kSampleParts * kSampleIntervals * 4;   // OrderedId
+  static constexpr uint64_t kToken = kBests + kSampleParts * 8;
+  static constexpr uint64_t kChunkKeys = kToken + 16;  // uint32[sample_chunks(vocab)]
+};
+constexpr uint64_t sample_draw_bytes(uint32_t vocab) {
+  return (SampleScratch::kChunkKeys + uint64_t{sample_chunks(vocab)} * 4 + 255) / 256 * 256;
+}
+/// Draws of a sequence in one step, at most: kMaxVerifyRows of control.h.
+inline constexpr uint32_t kSampleDraws = 8;
+constexpr uint64_t sample_scratch_bytes(uint32_t vocab, uint32_t max_sequences) {
+  return uint64_t{max_sequences} * kSampleDraws * sample_draw_bytes(vocab);
+}
+
+/// Words of a table that tells whether a token may have a bias; tokens sorted at a time.
+inline constexpr uint32_t kSpecialWords = 512;
+inline constexpr uint32_t kSampleListed = 2048;
+/// Shared memory: list, sums of intervals, words for reductions, special tokens, the draw.
+struct SampleShared {
+  static constexpr uint32_t kList = 0;
+  static constexpr uint32_t kMasses = kList + kSampleListed * 8;
+  static constexpr uint32_t kCounts = kMasses + kSampleIntervals * 8;
+  static constexpr uint32_t kReduce = kCounts + kSampleIntervals * 4;
+  static constexpr uint32_t kSpecial = kReduce + 64 * 8;
+  static constexpr uint32_t kDraw = kSpecial + kSpecialWords * 4;
+  static constexpr uint32_t kBytes = kDraw + 128;
+};
+
+/// `score`: a block a logit row; logits are summed in runs of 4,096.
+inline constexpr uint32_t kScoreThreads = 1024;
+inline constexpr uint32_t kScoreRun = 4096;
+inline constexpr uint32_t kScoreListed = 1024;
+struct ScoreShared {
+  static constexpr uint32_t kList = 0;
+  static constexpr uint32_t kReduce = kList + kScoreListed * 8;  // 64 words
+  static constexpr uint32_t kSums = kReduce + 64 * 4;            // of kScoreThreads / 16 runs
+  static constexpr uint32_t kTotal = kSums + kScoreThreads / 16 * 4;
+  static constexpr uint32_t kListed = kTotal + 8;
+  static constexpr uint32_t kBytes = kListed + 8;
+};
+
 }  // namespace atlas::kernels

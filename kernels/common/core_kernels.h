@@ -1,4 +1,5 @@
-// The kernels that every platform must have: the planner names them, the audit asks for them.
+// The kernels that every platform must have, and those of GPUs: the planner names them, the audit
+// asks for them.
 #pragma once
 
 #include <array>
@@ -40,6 +41,12 @@ inline constexpr std::array kCoreKernels = {
     CoreKernel{"draft_begin", kDraftBeginParamsDigest},
     CoreKernel{"draft_sample", kDraftSampleParamsDigest},
     CoreKernel{"score", kScoreParamsDigest},
+};
+
+/// Those that the planner names on GPUs beside them.
+inline constexpr std::array kGpuCoreKernels = {
+    CoreKernel{"sample_scan", kSampleParamsDigest},
+    CoreKernel{"draft_scan", kDraftSampleParamsDigest},
 };
 
 }  // namespace atlas::kernels

@@ -87,4 +87,16 @@ constexpr LaunchShape gpu_shape(const CombineExpertsParams& params, uint32_t row
   return {rows, quad_blocks(1, params.n), 1, kQuadThreads, 0};
 }
 
+constexpr LaunchShape gpu_shape(const ScoreParams&, uint32_t rows) {
+  return {rows, 1, 1, kScoreThreads, ScoreShared::kBytes};
+}
+/// `sample_scan` and `sample`; `rows`: logit rows of the bucket.
+constexpr LaunchShape gpu_shape(const SampleParams&, uint32_t rows) {
+  return {kSampleParts, rows, 1, kSampleThreads, SampleShared::kBytes};
+}
+/// `draft_scan` and `draft_sample`; `rows`: of the draft set.
+constexpr LaunchShape gpu_shape(const DraftSampleParams&, uint32_t rows) {
+  return {kSampleParts, rows, 1, kSampleThreads, SampleShared::kBytes};
+}
+
 }  // namespace atlas::kernels

@@ -1,5 +1,6 @@
 // score: log-probabilities of a logit row, the target's rank, and the most likely alternatives.
 #include "kernels/common/core.h"
+#include "kernels/common/log_sum.h"
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/targets.h"
 
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <limits>
 
 #include "kernels/cpu/math-inl.h"
@@ -45,7 +45,7 @@ double LogSumExp(const float* x, size_t n) {
     }
     sum += static_cast<double>(SumPairwise(lanes));
   }
-  return static_cast<double>(max) + std::log(sum);
+  return static_cast<double>(max) + log_of_sum(sum);
 }
 
 /// 1 + how many logits precede `target`: those larger, and the equal ones of lower id.

@@ -117,8 +117,8 @@ class Checker {
       if (!added.ok()) refuse(candidate.descriptor.file, added);
       plugins.push_back(candidate.descriptor);
     }
-    auto needs =
-        options_.only_plugins ? std::vector<plugin_host::KernelNeed>{} : plugin_host::core_needs();
+    auto needs = options_.only_plugins ? std::vector<plugin_host::KernelNeed>{}
+                                       : plugin_host::core_needs(platform);
     report_.platforms.push_back(plugin_host::audit(platform, plugins, needs, *packs));
     for (const PluginDescriptor& plugin : plugins) {
       const auto more = plugin_host::needs_of(plugin, platform);

@@ -69,6 +69,52 @@ ATLAS_DEVICE float exp(float x) {
   return x == x ? y : x;
 }
 
+/// log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)], within 2 units in the last place.
+ATLAS_DEVICE float log_near_one(float f) {
+  float q = -0x1.38b452p-4f;
+  q = fma(q, f, 0x1.056f9ap-3f);
+  q = fma(q, f, -0x1.0d8ed0p-3f);
+  q = fma(q, f, 0x1.22d812p-3f);
+  q = fma(q, f, -0x1.547126p-3f);
+  q = fma(q, f, 0x1.99a014p-3f);
+  q = fma(q, f, -0x1.00022ap-2f);
+  q = fma(q, f, 0x1.555554p-2f);
+  const float square = f * f;
+  return f + fma(square * f, q, square * -0.5f);
+}
+
+/// Splits a positive normal x into 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)).
+ATLAS_DEVICE void split_power(float x, float& k, float& f) {
+  const auto bits = bits_as<int32_t>(x);
+  // Subtracting the bits of sqrt(1/2) makes the exponent change where 1 + f would.
+  const int32_t power = (bits - 0x3f3504f3) >> 23;
+  k = static_cast<float>(power);
+  f = bits_as<float>(bits - power * (1 << 23)) - 1.0f;
+}
+
+/// k log(2) + log(1 + f).
+ATLAS_DEVICE float log_of_parts(float k, float f) {
+  return fma(k, 0x1.62e4p-1f, fma(k, 0x1.7f7d1cp-20f, log_near_one(f)));
+}
+
+/// log(x) of a positive normal x, within 3 units in the last place, or 2^-25 near 1.
+ATLAS_DEVICE float log_positive(float x) {
+  float k, f;
+  split_power(x, k, f);
+  return log_of_parts(k, f);
+}
+
+/// -log(1 - u) for u = (bits + 1/2) / 2^31, bits < 2^31: an exponential variate.
+ATLAS_DEVICE float exponential_from_bits(uint32_t bits) {
+  const float u = (static_cast<float>(static_cast<int32_t>(bits)) + 0.5f) * 0x1p-31f;
+  const float rest =
+      (static_cast<float>(static_cast<int32_t>(0x7fffffffu - bits)) + 0.5f) * 0x1p-31f;  // 1 - u
+  float k, f;
+  split_power(rest, k, f);
+  // Without a power of two taken out, f is -u, and u itself is the more precise.
+  return -log_of_parts(k, k == 0.0f ? -u : f);
+}
+
 /// Cosine and sine of an angle, |angle| < 2^50, by the quadrant's Taylor series in the order of
 /// kernels/cpu/angles-inl.h.
 ATLAS_DEVICE void cos_sin(double angle, double& cosine, double& sine) {

@@ -21,27 +21,53 @@ ATLAS_DEVICE bool block_any(bool vote, uint32_t* shared) {
   return result;
 }
 
-/// The sum of the values of all threads before this one; `total` gets that of all.
-template <uint32_t kThreads>
-ATLAS_DEVICE uint32_t block_before(uint32_t value, uint32_t* shared, uint32_t& total) {
+/// The sum of the values of all threads before this one; `total` gets that of all. `shared` has
+/// kBlockWords elements.
+template <uint32_t kThreads, typename T>
+ATLAS_DEVICE T block_before(T value, T* shared, T& total) {
   using namespace device;
   constexpr uint32_t kWarps = kThreads / kWarpLanes;
-  const auto up_to_lane = [](uint32_t sum) {
+  const auto up_to_lane = [](T sum) {
     for (uint32_t apart = 1; apart < kWarpLanes; apart *= 2) {
-      const uint32_t other = shuffle_up(sum, apart);
+      const T other = shuffle_up(sum, apart);
       if (lane_index() >= apart) sum += other;
     }
     return sum;
   };
-  const uint32_t in_warp = up_to_lane(value);
+  const T in_warp = up_to_lane(value);
   if (lane_index() == kWarpLanes - 1) store(shared + warp_index(), in_warp);
   block_barrier();  // every warp's sum is there
-  const uint32_t of_warps =
-      up_to_lane(lane_index() < kWarps ? load(shared + lane_index()) : uint32_t{0});
+  const T of_warps = up_to_lane(lane_index() < kWarps ? load(shared + lane_index()) : T{0});
   total = shuffle(of_warps, kWarps - 1);
-  const uint32_t before = shuffle(of_warps, warp_index() + kWarpLanes - 1);
+  const T before = shuffle(of_warps, warp_index() + kWarpLanes - 1);
   block_barrier();  // read by all before `shared` is used again
   return in_warp - value + (warp_index() == 0 ? 0 : before);
+}
+
+/// Sorts a list in shared memory, ascending, by a bitonic network. It has room for the next power
+/// of two of elements. All threads come, with the list written.
+template <uint32_t kThreads>
+ATLAS_DEVICE void block_sort(uint64_t* list, uint32_t count) {
+  using namespace device;
+  uint32_t size = 1;
+  while (size < count) size *= 2;
+  for (uint32_t i = count + thread_index(); i < size; i += kThreads) store(list + i, ~uint64_t{0});
+  block_barrier();  // the list is whole
+  ATLAS_ROLLED
+  for (uint32_t run = 2; run <= size; run *= 2) {
+    ATLAS_ROLLED
+    for (uint32_t apart = run / 2; apart > 0; apart /= 2) {
+      ATLAS_ROLLED
+      for (uint32_t i = thread_index(); i < size / 2; i += kThreads) {
+        const uint32_t low = 2 * i - (i & (apart - 1)), high = low + apart;
+        const uint64_t a = load(list + low), b = load(list + high);
+        if ((a > b) != ((low & run) == 0)) continue;
+        store(list + low, b);
+        store(list + high, a);
+      }
+      block_barrier();  // each step reads what others wrote in the last one
+    }
+  }
 }
 
 /// A struct of 4-byte words (or 8-byte ones that need no more alignment) from memory.

@@ -399,7 +399,8 @@ ATLAS_DEVICE_KERNEL(draft_begin, DraftBeginParams, kControlThreads) {
       drafted = drafting.sampled != kNoToken && uint64_t{last} + 1 + drafts < max_positions;
     }
     uint32_t more;
-    const uint32_t row = draft_rows + block_before<kControlThreads>(drafted ? 1 : 0, shared, more);
+    const uint32_t row =
+        draft_rows + block_before<kControlThreads>(drafted ? 1u : 0u, shared, more);
     draft_rows += more;
     if (!drafted) continue;
     const uint32_t source = span.first_row + drafting.counted - 1;

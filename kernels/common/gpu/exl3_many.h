@@ -1,7 +1,7 @@
 // Products of many rows for every GPU pack: exl3_many_<codebook>, from encoded rows. A block does
-// 128 outputs of 64 rows (WMMA: 32) over all of k: a warp decodes a group's weights once for all of them, rows
-// come by way of shared memory. Sums are folded at the ends of segments, so bits are those of
-// exl3_few.
+// 128 outputs of 64 rows (WMMA: 32) over all of k: a warp decodes a group's weights once for all of
+// them, rows come by way of shared memory. Sums are folded at the ends of segments, so bits are
+// those of exl3_few.
 #pragma once
 
 #include "kernels/common/gpu/exl3_rows.h"

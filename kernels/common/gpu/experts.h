@@ -3,20 +3,10 @@
 #pragma once
 
 #include "kernels/common/core.h"
+#include "kernels/common/gpu/order.h"
 #include "kernels/common/gpu/quads.h"
 
 namespace atlas::kernels {
-
-/// The order of logits as integers: -infinity and NaN are the lowest, 0 and -0 equal. No logit has
-/// 0.
-ATLAS_DEVICE uint32_t order_of(float x) {
-  if (!(x == x)) return 0x007fffffu;
-  const uint32_t bits = device::bits_as<uint32_t>(x == 0.0f ? 0.0f : x);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-ATLAS_DEVICE float value_of(uint32_t order) {
-  return device::bits_as<float>((order & 0x80000000u) != 0 ? order & 0x7fffffffu : ~order);
-}
 
 /// A logit's order and its expert. Larger logits come first, then lower experts.
 struct Ranked {

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 
+#include "daemon/plugin_host/audit.h"
 #include "kernels/common/core_kernels.h"
 #include "kernels/common/linear.h"
 
@@ -19,12 +20,11 @@ TEST_SUITE("conformance") {
       const auto packs =
           plugin_host::PackIndex::read(platform, ATLAS_BINARY_DIR "/lib/atlas/kernels/" + platform);
       REQUIRE_MESSAGE(packs.has_value(), packs.error().message());
-      for (const char* name : {"rms_norm", "add", "silu_mul", "copy_groups"}) {
-        const plugin_host::PackKernel* found = packs->find(name);
+      for (const plugin_host::KernelNeed& need : plugin_host::core_needs(platform)) {
+        CAPTURE(need.kernel);
+        const plugin_host::PackKernel* found = packs->find(need.kernel);
         REQUIRE(found != nullptr);
-        for (const kernels::CoreKernel& core : kernels::kCoreKernels) {
-          if (std::string(core.name) == name) CHECK(found->digest == core.digest);
-        }
+        CHECK(found->digest == need.digest);
       }
       REQUIRE(packs->find("linear_bf16") != nullptr);
       CHECK(packs->find("linear_bf16")->digest == kernels::kLinearParamsDigest);

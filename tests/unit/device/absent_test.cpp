@@ -1,5 +1,5 @@
-// On a machine without a vendor's runtime its plugin loads, and says what is missing when it is asked for
-// a device. In a program of its own: others load fakes of the runtimes.
+// On a machine without a vendor's runtime its plugin loads, and says what is missing when it is
+// asked for a device. In a program of its own: others load fakes of the runtimes.
 #include <doctest/doctest.h>
 
 #include "tests/support/test_platform.h"

@@ -158,7 +158,8 @@ TEST_CASE("audit: an absent optional kernel is reported with reason and fallback
 }
 
 TEST_CASE("audit: problems of several plugins and of the plan's own needs come together") {
-  std::vector<KernelNeed> needs = core_needs();
+  std::vector<KernelNeed> needs = core_needs("cpu");
+  CHECK(core_needs("gb10").size() == needs.size() + kernels::kGpuCoreKernels.size());
   CHECK(needs.size() == kernels::kCoreKernels.size());
   needs.push_back(needs.front());
   const AuditReport report =

@@ -146,7 +146,7 @@ TEST_CASE("example: its descriptor, its pack and the audit agree") {
   CHECK(report.kernels_checked == 3);
   CHECK(example.packs.files()[0].plugin == "int8g");
   // Beside it stand no kernels of the core.
-  CHECK(audit("cpu", {}, core_needs(), example.packs).problems.size() ==
+  CHECK(audit("cpu", {}, core_needs("cpu"), example.packs).problems.size() ==
         kernels::kCoreKernels.size());
 }
 

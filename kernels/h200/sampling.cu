@@ -1,0 +1,2 @@
+// Kernels of sampling: kernels/common/gpu/sampling.h built for h200.
+#include "kernels/common/gpu/sampling.h"

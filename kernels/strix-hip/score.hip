@@ -1,0 +1,2 @@
+// Log-probabilities: kernels/common/gpu/score.h built for strix-hip.
+#include "kernels/common/gpu/score.h"
