@@ -8,10 +8,64 @@
 
 namespace atlas::kernels {
 
+/// Whether rows at these places can be moved 16 bytes at a time.
+ATLAS_DEVICE bool aligned_quads(const void* a, const void* b) {
+  return ((reinterpret_cast<uint64_t>(a) | reinterpret_cast<uint64_t>(b)) & 15) == 0;
+}
+
 /// The block's threads bring `count` elements of x to shared memory.
 ATLAS_DEVICE void stage_elements(const float* x, uint32_t count, float* staged) {
   using namespace device;
-  for (uint32_t i = thread_index(); i < count; i += kNormThreads) store(staged + i, load(x + i));
+  uint32_t first = 0;
+  if (aligned_quads(x, staged)) {
+    for (uint32_t i = 4 * thread_index(); i + 3 < count; i += 4 * kNormThreads) {
+      store_as(staged + i, load_as<Floats4>(x + i));
+    }
+    first = count / 4 * 4;
+  }
+  for (uint32_t i = first + thread_index(); i < count; i += kNormThreads) {
+    store(staged + i, load(x + i));
+  }
+}
+
+/// One of 16 chains: sum + squares of elements thread_index(), + 16, ... The chain itself is what
+/// it takes, so elements are loaded well before they are its turn.
+ATLAS_DEVICE float add_squares(float sum, const float* staged, uint32_t count) {
+  using namespace device;
+  constexpr uint32_t kAhead = 16;
+  uint32_t i = thread_index();
+  for (; i + 16 * (kAhead - 1) < count; i += 16 * kAhead) {
+    float ahead[kAhead];
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < kAhead; ++j) ahead[j] = load(staged + i + 16 * j);
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < kAhead; ++j) sum = fma(ahead[j], ahead[j], sum);
+  }
+  for (; i < count; i += 16) {
+    const float v = load(staged + i);
+    sum = fma(v, v, sum);
+  }
+  return sum;
+}
+
+/// y[i] = (x[i] * scale) * weight[i], four at a time where places allow it.
+ATLAS_DEVICE void scale_elements(const float* x, const float* weight, float scale, uint32_t n,
+                                 float* y) {
+  using namespace device;
+  uint32_t first = 0;
+  if (aligned_quads(x, y) && aligned_quads(weight, weight)) {
+    for (uint32_t i = 4 * thread_index(); i + 3 < n; i += 4 * kNormThreads) {
+      const Floats4 v = load_as<Floats4>(x + i), w = load_as<Floats4>(weight + i);
+      Floats4 out;
+      ATLAS_UNROLL
+      for (uint32_t j = 0; j < 4; ++j) out.f[j] = (v.f[j] * scale) * w.f[j];
+      store_as(y + i, out);
+    }
+    first = n / 4 * 4;
+  }
+  for (uint32_t i = first + thread_index(); i < n; i += kNormThreads) {
+    store(y + i, (load(x + i) * scale) * load(weight + i));
+  }
 }
 
 /// y[i] = (x[i] * scale) * weight[i]. The sum of squares is a chain in each of 16 lanes; the whole
@@ -32,11 +86,7 @@ ATLAS_DEVICE_KERNEL(rms_norm, RmsNormParams, kNormThreads) {
     if (first != 0) block_barrier();  // the last chunk has been read before this one overwrites it
     stage_elements(x + first, count, staged);
     block_barrier();  // elements are written before lanes of other warps read them
-    if (thread_index() >= 16) continue;
-    for (uint32_t i = thread_index(); i < count; i += 16) {
-      const float v = load(staged + i);
-      squares = fma(v, v, squares);
-    }
+    if (thread_index() < 16) squares = add_squares(squares, staged, count);
   }
   if (thread_index() < 16) {
     for (uint32_t apart = 8; apart > 0; apart /= 2) squares += shuffle_xor(squares, apart, 0xffff);
@@ -46,12 +96,8 @@ ATLAS_DEVICE_KERNEL(rms_norm, RmsNormParams, kNormThreads) {
     }
   }
   block_barrier();  // the scale is written before all read it
-  const float scale = load(shared_scale);
-  const bool whole = params.n <= kNormChunk;  // then x stands in shared memory still
-  for (uint32_t i = thread_index(); i < params.n; i += kNormThreads) {
-    const float v = whole ? load(staged + i) : load(x + i);
-    store(y + i, (v * scale) * load(weight + i));
-  }
+  // A group that is no longer than a chunk stands in shared memory still.
+  scale_elements(params.n <= kNormChunk ? staged : x, weight, load(shared_scale), params.n, y);
 }
 
 /// Calls body(row, i) for each element of a row that this block does.
