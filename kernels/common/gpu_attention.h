@@ -99,6 +99,16 @@ constexpr uint32_t attention_tiles(const AttentionForm& form, uint32_t group, ui
   return static_cast<uint32_t>(whole + (sequences < rows ? sequences : rows));
 }
 
+/// Of a platform: blocks of threads that fill it, and what partial sums may take of its memory.
+struct AttentionDevice {
+  uint32_t wanted_blocks;
+  uint64_t most_partial_bytes;
+};
+constexpr AttentionDevice attention_device(std::string_view platform) {
+  if (platform == "h200") return {512, uint64_t{128} << 20};  // 132 multiprocessors
+  return {192, uint64_t{64} << 20};                           // gb10 and strix-hip have 48 and 40
+}
+
 /// How a bucket's blocks are divided: tasks for each tile, so that there is work for all of the
 /// device, and the partial sums that this needs.
 struct AttentionSplit {
@@ -109,33 +119,22 @@ struct AttentionSplit {
   uint64_t partial_bytes = 0;
 };
 
-/// `max_places`: what a row may see at most. `wanted`: blocks of threads that fill the device.
-constexpr AttentionSplit attention_split(const AttentionForm& form, uint32_t heads,
-                                         uint32_t kv_heads, uint32_t head_dim, uint32_t rows,
-                                         uint32_t sequences, uint64_t max_places, uint32_t wanted,
-                                         uint64_t most_bytes) {
+/// `tiles`: of the bucket, for a kv head; `max_places`: what a row may see at most.
+constexpr AttentionSplit attention_split(uint32_t tiles, uint32_t heads, uint32_t kv_heads,
+                                         uint32_t head_dim, uint32_t rows, uint64_t max_places,
+                                         const AttentionDevice& device) {
   AttentionSplit split;
-  split.tiles = attention_tiles(form, heads / kv_heads, rows, sequences);
+  split.tiles = tiles;
   split.max_blocks = static_cast<uint32_t>((max_places + kGqaBlockTokens - 1) / kGqaBlockTokens);
-  const uint64_t others = uint64_t{split.tiles} * kv_heads;
-  const uint64_t tasks = (wanted + others - 1) / others;
+  const uint64_t others = uint64_t{tiles} * kv_heads;
+  const uint64_t tasks = (device.wanted_blocks + others - 1) / others;
   const uint64_t bytes = uint64_t{rows} * heads * split.max_blocks *
                          attention_partial_floats(head_dim) * sizeof(float);
-  if (split.max_blocks < 2 || tasks < 2 || bytes > most_bytes) return split;
+  if (split.max_blocks < 2 || tasks < 2 || bytes > device.most_partial_bytes) return split;
   split.tasks = tasks < split.max_blocks ? static_cast<uint32_t>(tasks) : split.max_blocks;
   split.split_rows = rows;
   split.partial_bytes = bytes;
   return split;
-}
-
-/// Of a platform: blocks of threads that fill it, and what partial sums may take of its memory.
-struct AttentionDevice {
-  uint32_t wanted_blocks;
-  uint64_t most_partial_bytes;
-};
-constexpr AttentionDevice attention_device(std::string_view platform) {
-  if (platform == "h200") return {512, uint64_t{128} << 20};  // 132 multiprocessors
-  return {192, uint64_t{64} << 20};                           // gb10 and strix-hip have 48 and 40
 }
 
 }  // namespace atlas::kernels

@@ -75,11 +75,12 @@ GpuForm gpu_form_of(const AtlasAttentionProblem& problem) {
   const uint32_t group = problem.heads / problem.kv_heads;
   const kernels::AttentionForm& form = kernels::gqa_form(
       problem.head_dim, kernels::attention_is_tall(group, problem.max_rows, problem.max_sequences));
-  const kernels::AttentionDevice device = kernels::attention_device(problem.platform);
-  return {form, kernels::attention_split(form, problem.heads, problem.kv_heads, problem.head_dim,
-                                         problem.max_rows, problem.max_sequences,
+  const uint32_t tiles =
+      kernels::attention_tiles(form, group, problem.max_rows, problem.max_sequences);
+  return {form, kernels::attention_split(tiles, problem.heads, problem.kv_heads, problem.head_dim,
+                                         problem.max_rows,
                                          uint64_t{problem.max_pages} * kernels::kGqaPageTokens,
-                                         device.wanted_blocks, device.most_partial_bytes)};
+                                         kernels::attention_device(problem.platform))};
 }
 
 uint64_t workspace_bytes_of(const AtlasAttentionProblem& problem) {

@@ -1,5 +1,6 @@
 // Attention plugin `qsa`: grouped-query attention to blocks of positions that an indexer selects
-// for each row. The arithmetic and the layouts are in kernels/common/qsa.h.
+// for each row, float32 on the CPU and bf16 on GPUs. The arithmetic and the layouts are in
+// kernels/common/qsa.h and gpu_qsa.h.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -8,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/common/gpu_qsa.h"
+#include "kernels/common/platforms.h"
 #include "kernels/common/qsa.h"
 #include "plugins/sdk/descriptor.h"
 #include "plugins/sdk/guard.h"
@@ -27,12 +30,16 @@ constexpr uint32_t kMaxSplitRows = 64;
 constexpr uint64_t kMaxPartialBytes = uint64_t{16} << 20;
 /// What scores may take of the workspace: rows past it are scored by one task each.
 constexpr uint64_t kMaxScoreBytes = uint64_t{16} << 20;
+/// The same on GPUs, where rows past it have records of their own that use the memory again.
+constexpr uint64_t kMaxGpuScoreBytes = uint64_t{128} << 20;
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Failure(ATLAS_INVALID_ARGUMENT, "qsa: " + message);
 }
 
 uint32_t budget_blocks_of(const AtlasIndexer& indexer) { return indexer.budget / indexer.ratio; }
+
+bool is_gpu(const AtlasAttentionProblem& problem) { return kernels::is_gpu(problem.platform); }
 
 /// Whether sequences grow so long that a row has to choose.
 bool is_sparse(const AtlasAttentionProblem& problem) {
@@ -41,7 +48,40 @@ bool is_sparse(const AtlasAttentionProblem& problem) {
   return blocks > budget_blocks_of(*problem.indexer);
 }
 
-/// What the workspace holds, and where: arrivals at 0, then as the offsets say.
+/// What the workspace of a GPU holds, and where: partial sums at 0.
+struct GpuWorkspace {
+  kernels::AttentionSplit split;
+  uint32_t score_rows = 0;    // of a record
+  uint64_t score_stride = 0;  // floats
+  uint64_t lists = 0, scores = 0;
+  uint64_t bytes = 0;
+};
+
+GpuWorkspace gpu_workspace_of(const AtlasAttentionProblem& problem) {
+  const AtlasIndexer& indexer = *problem.indexer;
+  const uint64_t places = std::min(uint64_t{problem.max_pages} * kernels::kGqaPageTokens,
+                                   uint64_t{indexer.budget} + indexer.ratio - 1);
+  const kernels::AttentionForm& form = kernels::qsa_form(problem.head_dim);
+  const uint32_t row_tiles = kernels::qsa_row_tiles(form, problem.heads / problem.kv_heads);
+  GpuWorkspace workspace;
+  workspace.split = kernels::attention_split(problem.max_rows * row_tiles, problem.heads,
+                                             problem.kv_heads, problem.head_dim, problem.max_rows,
+                                             places, kernels::attention_device(problem.platform));
+  workspace.bytes = kernels::align_up(workspace.split.partial_bytes, 256);
+  if (!is_sparse(problem)) return workspace;
+  workspace.lists = workspace.bytes;
+  workspace.scores = kernels::align_up(
+      workspace.lists + uint64_t{problem.max_rows} * budget_blocks_of(indexer) * sizeof(uint32_t),
+      256);
+  workspace.score_stride = kernels::qsa_gpu_score_floats(problem.max_pages, indexer.ratio);
+  const uint64_t row_bytes = workspace.score_stride * sizeof(float);
+  workspace.score_rows = static_cast<uint32_t>(
+      std::clamp<uint64_t>(kMaxGpuScoreBytes / row_bytes, 1, problem.max_rows));
+  workspace.bytes = workspace.scores + workspace.score_rows * row_bytes;
+  return workspace;
+}
+
+/// What the CPU's workspace holds, and where: arrivals at 0, then as the offsets say.
 struct Workspace {
   uint32_t split_rows = 0;
   uint32_t max_blocks = 0;  // of 256 places
@@ -83,11 +123,31 @@ Workspace workspace_of(const AtlasAttentionProblem& problem) {
   return workspace;
 }
 
+uint64_t workspace_bytes_of(const AtlasAttentionProblem& problem) {
+  return is_gpu(problem) ? gpu_workspace_of(problem).bytes : workspace_of(problem).bytes;
+}
+
 /// Tasks of records that deal out their work: several for each thread of any CPU, and no more than
 /// could have work.
 uint32_t tasks_of(const AtlasAttentionProblem& problem) {
   const uint64_t rows = uint64_t{problem.max_rows} * problem.kv_heads;
   return static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(rows, 32, 128)));
+}
+
+void check_gpu_indexer(const AtlasIndexer& indexer, const std::string& platform) {
+  if (!std::has_single_bit(indexer.heads) || indexer.heads > kernels::kQsaGpuMaxHeads) {
+    refuse("indexer heads " + std::to_string(indexer.heads) + " on " + platform +
+           ": 1, 2, 4 and 8 are supported");
+  }
+  if (indexer.head_dim > kernels::kQsaGpuMaxIndexDim) {
+    refuse("indexer head_dim " + std::to_string(indexer.head_dim) + " on " + platform + ": up to " +
+           std::to_string(kernels::kQsaGpuMaxIndexDim) + " is supported");
+  }
+  if (indexer.ratio < kernels::kQsaGpuMinRatio) {
+    refuse("ratio " + std::to_string(indexer.ratio) + " on " + platform + ": at least " +
+           std::to_string(kernels::kQsaGpuMinRatio) +
+           " is supported, as four positions' values stand together");
+  }
 }
 
 void check_indexer(const AtlasAttentionProblem& problem) {
@@ -118,6 +178,7 @@ void check_indexer(const AtlasAttentionProblem& problem) {
     refuse("rotary_dim " + std::to_string(indexer.rotary_dim) + " of the indexer: an even number " +
            "up to its head_dim " + std::to_string(indexer.head_dim) + " is supported");
   }
+  if (is_gpu(problem)) check_gpu_indexer(indexer, problem.platform);
   if (uint64_t{problem.max_pages} * kernels::qsa_page_blocks(indexer.ratio) > kMaxBlocks) {
     refuse(std::to_string(problem.max_pages) + " pages of a sequence are more than " +
            std::to_string(kMaxBlocks) + " blocks");
@@ -130,9 +191,9 @@ void check_shape(const AtlasAttentionProblem& problem) {
     refuse("the problem has " + std::to_string(problem.struct_size) + " bytes, and " +
            std::to_string(sizeof(AtlasAttentionProblem)) + " are expected");
   }
-  if (problem.platform == nullptr || std::string_view(problem.platform) != "cpu") {
+  if (problem.platform == nullptr || kernels::find_platform(problem.platform) == nullptr) {
     refuse("platform '" + std::string(problem.platform == nullptr ? "" : problem.platform) +
-           "' is not supported: cpu is");
+           "' is not supported: cpu, h200, gb10 and strix-hip are");
   }
   if (problem.backend == nullptr || std::string_view(problem.backend) != "qsa") {
     refuse("backend '" + std::string(problem.backend == nullptr ? "" : problem.backend) +
@@ -148,11 +209,21 @@ void check_shape(const AtlasAttentionProblem& problem) {
     refuse("head_dim " + std::to_string(problem.head_dim) + ": 1 to " +
            std::to_string(kMaxHeadDim) + " is supported");
   }
+  if (is_gpu(problem) &&
+      (problem.head_dim % 16 != 0 || problem.head_dim > kernels::kAttentionMaxDim)) {
+    refuse("head_dim " + std::to_string(problem.head_dim) + " on " + problem.platform +
+           ": multiples of 16 up to " + std::to_string(kernels::kAttentionMaxDim) +
+           " are supported");
+  }
   if (problem.max_rows == 0) refuse("a step needs at least one row");
   check_indexer(problem);
 }
 
 uint64_t page_bytes_of(const AtlasAttentionProblem& problem) {
+  if (is_gpu(problem)) {
+    return kernels::qsa_gpu_page_bytes(problem.kv_heads, problem.head_dim,
+                                       problem.indexer->head_dim, problem.indexer->ratio);
+  }
   return kernels::qsa_page_floats(problem.kv_heads, problem.head_dim, problem.indexer->head_dim,
                                   problem.indexer->ratio) *
          sizeof(float);
@@ -167,7 +238,7 @@ void check_stride(const std::string& name, uint64_t stride, uint64_t heads, uint
          std::to_string(heads) + " heads of " + std::to_string(dim));
 }
 
-void check_plan(const AtlasAttentionProblem& problem, const Workspace& workspace) {
+void check_plan(const AtlasAttentionProblem& problem) {
   const AtlasIndexer& indexer = *problem.indexer;
   check_stride("q", problem.q_stride, problem.heads, problem.head_dim);
   check_stride("k", problem.k_stride, problem.kv_heads, problem.head_dim);
@@ -180,9 +251,13 @@ void check_plan(const AtlasAttentionProblem& problem, const Workspace& workspace
     refuse("the indexer's epsilon or magnitude is not a finite number, or the first is negative");
   }
   if (problem.max_pages == 0) refuse("a sequence needs at least one page");
-  if (problem.page_stride < page_bytes_of(problem) || problem.page_stride % alignof(float) != 0) {
+  const uint64_t alignment = is_gpu(problem) ? 16 : alignof(float);
+  if (problem.page_stride < page_bytes_of(problem) || problem.page_stride % alignment != 0 ||
+      problem.pages.offset % alignment != 0) {
     refuse("page_stride " + std::to_string(problem.page_stride) + ": a layer's part has " +
-           std::to_string(page_bytes_of(problem)) + " bytes of float32");
+           std::to_string(page_bytes_of(problem)) + " bytes of " +
+           (is_gpu(problem) ? "bf16" : "float32") + " and begins at a multiple of " +
+           std::to_string(alignment));
   }
   if (problem.slot_stride < slot_bytes_of(indexer) || problem.slot_stride % alignof(float) != 0) {
     refuse("slot_stride " + std::to_string(problem.slot_stride) + ": a layer's part has " +
@@ -200,8 +275,9 @@ void check_plan(const AtlasAttentionProblem& problem, const Workspace& workspace
   if (indexer.rotary_dim != 0 && indexer.inverse_frequencies.buffer == ATLAS_NO_BUFFER) {
     refuse("the indexer's inverse_frequencies have no buffer");
   }
-  if (workspace.bytes != 0 && problem.workspace.buffer == ATLAS_NO_BUFFER) {
-    refuse("the workspace of " + std::to_string(workspace.bytes) + " bytes has no buffer");
+  const uint64_t workspace_bytes = workspace_bytes_of(problem);
+  if (workspace_bytes != 0 && problem.workspace.buffer == ATLAS_NO_BUFFER) {
+    refuse("the workspace of " + std::to_string(workspace_bytes) + " bytes has no buffer");
   }
 }
 
@@ -222,22 +298,22 @@ AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs
     const AtlasIndexer& indexer = *problem->indexer;
     needs->page_tokens = kernels::kGqaPageTokens;
     needs->bytes_per_page = page_bytes_of(*problem);
-    needs->workspace_bytes = workspace_of(*problem).bytes;
+    needs->workspace_bytes = workspace_bytes_of(*problem);
     needs->bytes_per_slot = slot_bytes_of(indexer);
     needs->bytes_per_anchor = 0;
     needs->anchor_tokens = kernels::kQsaAnchorTokens;
-    atlas::sdk::copy_text(needs->contract, "qsa_f32_b256");
-    atlas::sdk::copy_text(needs->state_layout, "qsa f32 k4t v16 " +
-                                                   std::to_string(problem->kv_heads) + "x" +
-                                                   std::to_string(problem->head_dim) + " index " +
-                                                   std::to_string(indexer.head_dim) + "/" +
-                                                   std::to_string(indexer.ratio));
+    const bool gpu = is_gpu(*problem);
+    atlas::sdk::copy_text(needs->contract, gpu ? kernels::kQsaGpuContract : "qsa_f32_b256");
+    atlas::sdk::copy_text(
+        needs->state_layout,
+        std::string(gpu ? "qsa bf16 k8 v4 " : "qsa f32 k4t v16 ") +
+            std::to_string(problem->kv_heads) + "x" + std::to_string(problem->head_dim) +
+            " index " + std::to_string(indexer.head_dim) + "/" + std::to_string(indexer.ratio));
     return AtlasCode{ATLAS_OK};
   });
 }
 
-AtlasCode plan_write(const AtlasAttentionProblem& problem, const Workspace& workspace,
-                     const AtlasRecordSink* sink, AtlasError* error) {
+atlas::sdk::Launch<kernels::QsaWriteParams> write_launch(const AtlasAttentionProblem& problem) {
   const AtlasIndexer& indexer = *problem.indexer;
   atlas::sdk::Launch<kernels::QsaWriteParams> write("qsa_write", kernels::kQsaWriteParamsDigest);
   write.point(&write.params.k, problem.k);
@@ -249,7 +325,6 @@ AtlasCode plan_write(const AtlasAttentionProblem& problem, const Workspace& work
   write.point(&write.params.rows, problem.rows);
   write.point(&write.params.pages, problem.pages);
   write.point(&write.params.slots, problem.slots);
-  write.point(&write.params.arrivals, workspace.split_rows != 0 ? problem.workspace : kNowhere);
   write.params.page_stride = problem.page_stride;
   write.params.slot_stride = problem.slot_stride;
   write.params.k_stride = problem.k_stride;
@@ -260,9 +335,16 @@ AtlasCode plan_write(const AtlasAttentionProblem& problem, const Workspace& work
   write.params.index_dim = indexer.head_dim;
   write.params.ratio = indexer.ratio;
   write.params.rotary_dim = indexer.rotary_dim;
-  write.params.split_rows = workspace.split_rows;
   write.params.epsilon = indexer.epsilon;
   write.params.magnitude = indexer.magnitude;
+  return write;
+}
+
+AtlasCode plan_write(const AtlasAttentionProblem& problem, const Workspace& workspace,
+                     const AtlasRecordSink* sink, AtlasError* error) {
+  auto write = write_launch(problem);
+  write.point(&write.params.arrivals, workspace.split_rows != 0 ? problem.workspace : kNowhere);
+  write.params.split_rows = workspace.split_rows;
   write.grid((problem.max_rows - 1) / kernels::kQsaWriteRows + 1);
   return write.emit(sink, error);
 }
@@ -309,21 +391,15 @@ AtlasCode plan_selection(const AtlasAttentionProblem& problem, const Workspace& 
                      problem, workspace, sink, error);
 }
 
-AtlasCode plan_attend(const AtlasAttentionProblem& problem, const Workspace& workspace,
-                      const AtlasRecordSink* sink, AtlasError* error) {
-  atlas::sdk::Launch<kernels::QsaAttendParams> attend("qsa_attend",
-                                                      kernels::kQsaAttendParamsDigest);
-  const bool is_split = workspace.split_rows != 0;
+/// An attend or merge record, without what divides the work.
+atlas::sdk::Launch<kernels::QsaAttendParams> attend_launch(const char* kernel,
+                                                           const AtlasAttentionProblem& problem) {
+  atlas::sdk::Launch<kernels::QsaAttendParams> attend(kernel, kernels::kQsaAttendParamsDigest);
   attend.point(&attend.params.q, problem.q);
   attend.point(&attend.params.out, problem.out);
   attend.point(&attend.params.control, problem.control);
   attend.point(&attend.params.rows, problem.rows);
   attend.point(&attend.params.pages, problem.pages);
-  attend.point(&attend.params.lists,
-               is_sparse(problem) ? later(problem.workspace, workspace.lists) : kNowhere);
-  attend.point(&attend.params.arrivals, is_split ? problem.workspace : kNowhere);
-  attend.point(&attend.params.partials,
-               is_split ? later(problem.workspace, workspace.partials) : kNowhere);
   attend.params.page_stride = problem.page_stride;
   attend.params.q_stride = problem.q_stride;
   attend.params.out_stride = problem.out_stride;
@@ -332,14 +408,123 @@ AtlasCode plan_attend(const AtlasAttentionProblem& problem, const Workspace& wor
   attend.params.head_dim = problem.head_dim;
   attend.params.ratio = problem.indexer->ratio;
   attend.params.budget_blocks = budget_blocks_of(*problem.indexer);
+  attend.params.scale = problem.scale;
+  return attend;
+}
+
+AtlasCode plan_attend(const AtlasAttentionProblem& problem, const Workspace& workspace,
+                      const AtlasRecordSink* sink, AtlasError* error) {
+  auto attend = attend_launch("qsa_attend", problem);
+  const bool is_split = workspace.split_rows != 0;
+  attend.point(&attend.params.lists,
+               is_sparse(problem) ? later(problem.workspace, workspace.lists) : kNowhere);
+  attend.point(&attend.params.arrivals, is_split ? problem.workspace : kNowhere);
+  attend.point(&attend.params.partials,
+               is_split ? later(problem.workspace, workspace.partials) : kNowhere);
   attend.params.tasks = tasks_of(problem);
   attend.params.split_rows = workspace.split_rows;
   attend.params.max_blocks = workspace.max_blocks;
-  attend.params.scale = problem.scale;
   attend.grid(attend.params.tasks);
   attend.shared_bytes(static_cast<uint32_t>(
       kernels::qsa_attend_scratch_bytes(problem.heads, problem.kv_heads, problem.head_dim)));
   return attend.emit(sink, error);
+}
+
+AtlasCode plan_cpu(const AtlasAttentionProblem& problem, const AtlasRecordSink* sink,
+                   AtlasError* error) {
+  const Workspace workspace = workspace_of(problem);
+  AtlasCode code = plan_write(problem, workspace, sink, error);
+  if (code == ATLAS_OK && is_sparse(problem)) {
+    code = plan_selection(problem, workspace, sink, error);
+  }
+  if (code == ATLAS_OK) code = plan_attend(problem, workspace, sink, error);
+  return code;
+}
+
+/// Scores and choices of rows [first_row, first_row + workspace.score_rows).
+AtlasCode plan_gpu_selection(const AtlasAttentionProblem& problem, const GpuWorkspace& workspace,
+                             uint32_t first_row, const AtlasRecordSink* sink, AtlasError* error) {
+  const AtlasIndexer& indexer = *problem.indexer;
+  const auto launch_of = [&](const char* kernel) {
+    atlas::sdk::Launch<kernels::QsaGpuSelectParams> launch(kernel,
+                                                           kernels::kQsaGpuSelectParamsDigest);
+    launch.point(&launch.params.q, indexer.q);
+    launch.point(&launch.params.control, problem.control);
+    launch.point(&launch.params.rows, problem.rows);
+    launch.point(&launch.params.pages, problem.pages);
+    launch.point(&launch.params.scores, later(problem.workspace, workspace.scores));
+    launch.point(&launch.params.lists, later(problem.workspace, workspace.lists));
+    launch.params.page_stride = problem.page_stride;
+    launch.params.pooled_offset =
+        kernels::qsa_gpu_pooled_offset(problem.kv_heads, problem.head_dim);
+    launch.params.q_stride = indexer.q_stride;
+    launch.params.score_stride = workspace.score_stride;
+    launch.params.heads = indexer.heads;
+    launch.params.head_dim = indexer.head_dim;
+    launch.params.ratio = indexer.ratio;
+    launch.params.budget_blocks = budget_blocks_of(indexer);
+    launch.params.first_row = first_row;
+    launch.params.row_limit = std::min(workspace.score_rows, problem.max_rows - first_row);
+    return launch;
+  };
+  auto score = launch_of("qsa_score");
+  const uint32_t rows = score.params.row_limit;
+  const uint32_t tile_rows = kernels::qsa_score_tile_rows(indexer.heads);
+  const uint32_t tiles = rows / tile_rows + std::min(rows, problem.max_sequences);
+  const auto steps = static_cast<uint32_t>((workspace.score_stride + kernels::kQsaScoreBlocks - 1) /
+                                           kernels::kQsaScoreBlocks);
+  const uint32_t wanted = kernels::attention_device(problem.platform).wanted_blocks;
+  score.grid(tiles, std::min((wanted + tiles - 1) / tiles, steps));
+  score.block(kernels::kQsaScoreThreads);
+  score.shared_bytes(kernels::qsa_score_shared_bytes(indexer.head_dim));
+  if (const AtlasCode code = score.emit(sink, error); code != ATLAS_OK) return code;
+
+  auto select = launch_of("qsa_select");
+  select.grid(rows);
+  select.block(kernels::kQsaSelectThreads);
+  select.shared_bytes(kernels::kQsaSelectSharedBytes);
+  return select.emit(sink, error);
+}
+
+AtlasCode plan_gpu(const AtlasAttentionProblem& problem, const AtlasRecordSink* sink,
+                   AtlasError* error) {
+  const GpuWorkspace workspace = gpu_workspace_of(problem);
+  const kernels::AttentionSplit& split = workspace.split;
+  auto write = write_launch(problem);
+  write.grid(problem.max_rows);
+  write.block(kernels::kAttentionWriteThreads);
+  write.shared_bytes(kernels::qsa_write_shared_bytes(problem.indexer->head_dim));
+  if (const AtlasCode code = write.emit(sink, error); code != ATLAS_OK) return code;
+  if (is_sparse(problem)) {
+    for (uint32_t row = 0; row < problem.max_rows; row += workspace.score_rows) {
+      const AtlasCode code = plan_gpu_selection(problem, workspace, row, sink, error);
+      if (code != ATLAS_OK) return code;
+    }
+  }
+
+  const auto divided = [&](const char* kernel) {
+    auto launch = attend_launch(kernel, problem);
+    launch.point(&launch.params.lists,
+                 is_sparse(problem) ? later(problem.workspace, workspace.lists) : kNowhere);
+    if (split.split_rows != 0) launch.point(&launch.params.partials, problem.workspace);
+    launch.params.tasks = split.tasks;
+    launch.params.split_rows = split.split_rows;
+    launch.params.max_blocks = split.max_blocks;
+    return launch;
+  };
+  const kernels::AttentionForm& form = kernels::qsa_form(problem.head_dim);
+  auto attend = divided(form.kernel);
+  attend.grid(split.tiles, problem.kv_heads, split.tasks);
+  attend.block(form.threads());
+  attend.shared_bytes(kernels::qsa_attend_shared_bytes(form, problem.head_dim));
+  if (const AtlasCode code = attend.emit(sink, error); code != ATLAS_OK) return code;
+  if (split.split_rows == 0) return ATLAS_OK;
+
+  auto merge = divided("qsa_merge");
+  merge.grid(problem.max_rows, problem.heads);
+  merge.block(kernels::kAttentionMergeThreads);
+  merge.shared_bytes(kernels::kAttentionMergeSharedBytes);
+  return merge.emit(sink, error);
 }
 
 AtlasCode plan(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink,
@@ -349,14 +534,8 @@ AtlasCode plan(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink
       refuse("plan was called without a problem or a sink");
     }
     check_shape(*problem);
-    const Workspace workspace = workspace_of(*problem);
-    check_plan(*problem, workspace);
-    AtlasCode code = plan_write(*problem, workspace, sink, error);
-    if (code == ATLAS_OK && is_sparse(*problem)) {
-      code = plan_selection(*problem, workspace, sink, error);
-    }
-    if (code == ATLAS_OK) code = plan_attend(*problem, workspace, sink, error);
-    return code;
+    check_plan(*problem);
+    return is_gpu(*problem) ? plan_gpu(*problem, sink, error) : plan_cpu(*problem, sink, error);
   });
 }
 
@@ -369,15 +548,36 @@ constexpr AtlasAttentionApi kApi = {
 
 constexpr AtlasPlugin kPlugin = atlas::sdk::attention_plugin(&kApi);
 
+/// Every kernel of every platform: a plan takes the form that fits.
+consteval auto required_kernels() {
+  constexpr std::array kGpuPlatforms = {"h200", "gb10", "strix-hip"};
+  constexpr size_t kForms = std::size(kernels::kQsaForms);
+  std::array<AtlasDescriptorKernel, 4 + kGpuPlatforms.size() * (4 + kForms)> all{};
+  size_t count = 0;
+  const auto need = [&](const char* platform, const char* kernel, uint64_t digest) consteval {
+    all[count++] = atlas::sdk::required_kernel(platform, kernel, digest);
+  };
+  need("cpu", "qsa_write", kernels::kQsaWriteParamsDigest);
+  need("cpu", "qsa_score", kernels::kQsaSelectParamsDigest);
+  need("cpu", "qsa_select", kernels::kQsaSelectParamsDigest);
+  need("cpu", "qsa_attend", kernels::kQsaAttendParamsDigest);
+  for (const char* platform : kGpuPlatforms) {
+    need(platform, "qsa_write", kernels::kQsaWriteParamsDigest);
+    need(platform, "qsa_score", kernels::kQsaGpuSelectParamsDigest);
+    need(platform, "qsa_select", kernels::kQsaGpuSelectParamsDigest);
+    for (const kernels::AttentionForm& form : kernels::kQsaForms) {
+      need(platform, form.kernel, kernels::kQsaAttendParamsDigest);
+    }
+    need(platform, "qsa_merge", kernels::kQsaAttendParamsDigest);
+  }
+  return all;
+}
+
 }  // namespace
 
 ATLAS_DESCRIPTOR(atlas::sdk::describe(
     atlas::sdk::Identity{ATLAS_KIND_ATTENTION, "qsa", "0.1.0", "Apache-2.0"},
-    std::array<std::string_view, 1>{"cpu"},
-    std::array{atlas::sdk::required_kernel("cpu", "qsa_write", kernels::kQsaWriteParamsDigest),
-               atlas::sdk::required_kernel("cpu", "qsa_score", kernels::kQsaSelectParamsDigest),
-               atlas::sdk::required_kernel("cpu", "qsa_select", kernels::kQsaSelectParamsDigest),
-               atlas::sdk::required_kernel("cpu", "qsa_attend", kernels::kQsaAttendParamsDigest)}));
+    std::array<std::string_view, 4>{"cpu", "h200", "gb10", "strix-hip"}, required_kernels()));
 
 extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(
     const AtlasHost* host, AtlasError* error) {

@@ -124,7 +124,7 @@ TEST_SUITE("conformance") {
     for (const bool plan : {false, true}) {
       CAPTURE(plan);
       CHECK(answer([](auto&, auto&) {}, plan).empty());
-      CHECK(contains(answer([](auto& p, auto&) { p.platform = "gb10"; }, plan), "'gb10'"));
+      CHECK(contains(answer([](auto& p, auto&) { p.platform = "vulkan"; }, plan), "'vulkan'"));
       CHECK(contains(answer([](auto& p, auto&) { p.backend = nullptr; }, plan), "qsa is"));
       CHECK(contains(answer([](auto& p, auto&) { p.kv_heads = 3; }, plan), "4 query heads over 3"));
       CHECK(contains(answer([](auto& p, auto&) { p.heads = 0; }, plan), "0 query heads"));

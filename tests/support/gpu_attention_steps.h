@@ -38,7 +38,7 @@ class GpuControl {
     pages_ = bucket.max_positions / kernels::kGqaPageTokens;
     pool_ = kSlots * pages_;
     while (pool_ % 7 == 0) ++pool_;
-    table_.assign(size_t{kSlots} * pages_, 0);
+    table_.assign(size_t{kSlots} * pages_, kNoPage);
     rows_ = machine.in_out("rows", std::vector<kernels::RowInput>(bucket.max_rows));
     spans_ = machine.in_out("spans", std::vector<kernels::RowSpan>(bucket.max_sequences));
     table_buffer_ = machine.in_out("table", table_);
@@ -50,6 +50,7 @@ class GpuControl {
   }
 
   static constexpr uint32_t kSlots = 8;
+  static constexpr uint32_t kNoPage = 0xffffffffu;
   uint32_t pool_pages() const { return pool_; }
   kernels::StepControl* buffer() const { return buffer_; }
   uint32_t length(uint32_t slot) { return lengths_[slot]; }
@@ -72,10 +73,9 @@ class GpuControl {
       span.index = length;
       spans.push_back(span);
       for (uint32_t i = 0; i < part.rows; ++i, ++length) {
-        if (length % kernels::kGqaPageTokens == 0) {
-          // 7 and the pool's size have no common factor: every page once, in no order.
-          table_[part.slot * pages_ + length / kernels::kGqaPageTokens] = next_page_++ * 7 % pool_;
-        }
+        const size_t page = part.slot * size_t{pages_} + length / kernels::kGqaPageTokens;
+        // 7 and the pool's size have no common factor: every page once, in no order.
+        if (table_[page] == kNoPage) table_[page] = next_page_++ * 7 % pool_;
         kernels::RowInput row{};
         row.sequence = span.sequence;
         row.slot = part.slot;
@@ -94,6 +94,12 @@ class GpuControl {
     if (!rows.empty()) machine_.write(rows_, rows);
     if (!spans.empty()) machine_.write(spans_, spans);
     return control_[0].step.row_count;
+  }
+  uint32_t page(uint32_t slot, uint32_t number) const { return table_[slot * pages_ + number]; }
+  /// The slot goes on from `index`, with the pages of another.
+  void go_on(uint32_t slot, uint32_t from, uint32_t index) {
+    std::copy_n(table_.begin() + from * pages_, pages_, table_.begin() + slot * pages_);
+    lengths_[slot] = index;
   }
   /// Takes back a slot's last positions, as a rejected draft is.
   void drop(uint32_t slot, uint32_t rows) { lengths_[slot] -= rows; }

@@ -85,6 +85,18 @@ ATLAS_DEVICE T* shared_memory(uint32_t offset = 0) {
 #endif
 }
 
+/// A 0 that the compiler does not know to be one: an address that is computed from it is computed
+/// where it is used, and takes no register of a loop around.
+ATLAS_DEVICE uint32_t unknown_zero() {
+  uint32_t zero = 0;
+#if defined(ATLAS_FORM_CUDA)
+  asm volatile("" : "+r"(zero));
+#elif defined(ATLAS_FORM_HIP)
+  asm volatile("" : "+v"(zero));
+#endif
+  return zero;
+}
+
 /// Begins a copy of 4, 8 or 16 aligned bytes from global to shared memory. The bytes are there for
 /// this thread after async_wait, for others after a barrier behind it.
 template <uint32_t kBytes>

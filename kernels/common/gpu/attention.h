@@ -49,18 +49,21 @@ ATLAS_DEVICE uint32_t places_in(uint32_t seen, uint32_t block) {
   return seen - before < kGqaBlockTokens ? seen - before : kGqaBlockTokens;
 }
 
-/// Tile number `number` of the step: spans in their order, `tile_rows` query rows a tile.
-ATLAS_DEVICE bool find_tile(const RowSet* rows, uint32_t group, uint32_t tile_rows, uint32_t number,
-                            QueryTile& tile) {
+/// Of spans in their order, each with tiles(row_count, index, first_row) tiles: the one with tile
+/// number `number` (null: there are fewer tiles), and the tiles of the spans before it.
+template <typename Tiles>
+ATLAS_DEVICE const RowSpan* find_span(const RowSet* rows, uint32_t number, const Tiles& tiles_of,
+                                      uint32_t& before) {
   using namespace device;
   const uint32_t span_count = load(&rows->span_count);
   const RowSpan* spans = load(&rows->spans);
-  uint32_t before = 0;  // tiles of the spans before
+  before = 0;
   for (uint32_t first = 0; first < span_count; first += kWarpLanes) {
-    const uint32_t own = first + lane_index();
-    uint32_t query_rows = 0;
-    if (own < span_count) query_rows = load(&spans[own].row_count) * group;
-    const uint32_t tiles = (query_rows + tile_rows - 1) / tile_rows;
+    const RowSpan* own = spans + first + lane_index();
+    uint32_t tiles = 0;
+    if (first + lane_index() < span_count) {
+      tiles = tiles_of(load(&own->row_count), load(&own->index), load(&own->first_row));
+    }
     uint32_t end = tiles;
     for (uint32_t apart = 1; apart < kWarpLanes; apart *= 2) {
       const uint32_t more = shuffle_up(end, apart);
@@ -68,22 +71,23 @@ ATLAS_DEVICE bool find_tile(const RowSet* rows, uint32_t group, uint32_t tile_ro
     }
     end += before;
     const uint32_t found = ballot(end > number);
-    if (found == 0) {
-      before = shuffle(end, kWarpLanes - 1);
-      continue;
+    if (found != 0) {
+      const uint32_t lane = lowest_bit(found);
+      before = shuffle(end - tiles, lane);
+      return spans + first + lane;
     }
-    const uint32_t lane = lowest_bit(found);
-    const RowSpan* span = spans + first + lane;
-    tile.slot = load(&span->slot);
-    tile.first_row = load(&span->first_row);
-    tile.index = load(&span->index);
-    tile.group = group;
-    tile.first = (number - shuffle(end - tiles, lane)) * tile_rows;
-    const uint32_t left = shuffle(query_rows, lane) - tile.first;
-    tile.count = left < tile_rows ? left : tile_rows;
-    return true;
+    before = shuffle(end, kWarpLanes - 1);
   }
-  return false;
+  return nullptr;
+}
+
+/// Whether a row at `index` has its page: control_fetch lets no other pass.
+ATLAS_DEVICE bool has_page(const StepControl* control, uint32_t index) {
+  return index / kGqaPageTokens < device::load(&control->limits.max_pages);
+}
+ATLAS_DEVICE const uint32_t* page_table(const StepControl* control, uint32_t slot) {
+  return device::load(&control->block_table) +
+         uint64_t{slot} * device::load(&control->limits.max_pages);
 }
 
 /// Positions of a sequence in order, as the walk's places.
@@ -96,8 +100,7 @@ struct PagedPlaces {
 
   ATLAS_DEVICE PagedPlaces(const GqaAttendParams& p, const QueryTile& tile)
       : head(p.pages + tile.kv_head * attention_head_bytes(p.head_dim)),
-        table(device::load(&p.control->block_table) +
-              uint64_t{tile.slot} * device::load(&p.control->limits.max_pages)),
+        table(page_table(p.control, tile.slot)),
         page_stride(p.page_stride),
         dims(attention_dims(p.head_dim)) {}
 
@@ -105,6 +108,11 @@ struct PagedPlaces {
     const uint32_t number = block * (kGqaBlockTokens / kGqaPageTokens) + place / kGqaPageTokens;
     return head + device::load(table + number) * page_stride;
   }
+  /// What a walk over lists does ahead of time for the block after this one.
+  ATLAS_DEVICE void look_ahead(uint32_t) {}
+  ATLAS_DEVICE void look_up() {}
+  ATLAS_DEVICE void keep(uint32_t) {}
+
   /// Before the keys of a block: the warp's own stand from `place` on, in one page.
   ATLAS_DEVICE void begin_keys(uint32_t block, uint32_t place) { key_page = page(block, place); }
   ATLAS_DEVICE const uint8_t* key(uint32_t place) const {
@@ -151,9 +159,10 @@ class AttentionWalk {
     first_tile_ = warp_index() / kUnitWarps * Form::kOwnTiles;
   }
 
-  /// Brings the queries to shared memory; a barrier must follow before the first block.
-  ATLAS_DEVICE void stage_queries() const {
+  /// Brings the queries to shared memory, and what Places need for the first block.
+  ATLAS_DEVICE void begin(uint32_t first_block) {
     using namespace device;
+    places_.look_ahead(first_block);
     for (uint32_t v = warp_index(); v < Form::kRows; v += Form::kWarps) {
       const uint32_t at = tile_.first + v, row = at / tile_.group;
       const float* q = p_.q + (uint64_t{tile_.first_row} + row) * p_.q_stride +
@@ -166,17 +175,24 @@ class AttentionWalk {
         store_as<uint32_t>(queries_ + staged_offset(v, pair / 4, pitch_) + pair % 4 * 4, word);
       }
     }
+    places_.look_up();
+    places_.keep(first_block);
+    block_barrier();  // queries are written before all warps read them
   }
 
   /// Maxima, weight sums and value sums of one block. All threads of the block come here.
   ATLAS_DEVICE void block(uint32_t block, WalkState<Form>& state) {
     using namespace device;
+    zero_ = unknown_zero();
     const uint32_t seen = places_in(tile_.all_places(), block);
     const uint32_t own = warp_index() * Form::kWarpPlaces;  // the warp's first place
     TileSums scores[Form::kTiles][Form::kGroups] = {};
+    places_.look_ahead(block + 1);
     if (own < seen) score(block, own, seen, scores);
+    places_.look_up();
     find_maxima(block, own, scores);
     block_barrier();  // all warps' maxima are written, and weights of the block before are read
+    places_.keep(block + 1);
     weigh(own, scores);
     block_barrier();  // weights and their sums are written before all warps read them
     load_state(state);
@@ -273,7 +289,7 @@ class AttentionWalk {
 
  private:
   ATLAS_DEVICE float* partial(uint32_t v, uint32_t block) const {
-    const uint32_t at = tile_.first + v;
+    const uint32_t at = tile_.first + v + zero_;
     const uint64_t row = uint64_t{tile_.first_row} + at / tile_.group;
     const uint64_t head = tile_.kv_head * tile_.group + at % tile_.group;
     return p_.partials + ((row * p_.heads + head) * p_.max_blocks + block) *
@@ -283,29 +299,39 @@ class AttentionWalk {
   /// Scores of the warp's places for all query rows.
   ATLAS_DEVICE void score(uint32_t block, uint32_t own, uint32_t seen,
                           TileSums (&scores)[Form::kTiles][Form::kGroups]) {
-    // Groups of 16 keys whose loads are under way together; a WMMA lane has twice the registers.
+    // Groups of 16 keys, and chunks of 32 elements of them, whose loads are under way together; a
+    // WMMA lane has twice the registers of a key.
     constexpr uint32_t kMost = kLaneRows == 2 ? 4 : 2;
     constexpr uint32_t kGroupsAhead = Form::kGroups < kMost ? Form::kGroups : kMost;
+    constexpr uint32_t kChunksAhead = kMost / kGroupsAhead;
     places_.begin_keys(block, own);
     ATLAS_ROLLED
-    for (uint32_t chunk = 0; chunk < dims_ / 32; ++chunk) {
+    for (uint32_t begin = 0; begin < dims_ / 32; begin += kChunksAhead) {
       ATLAS_UNROLL
       for (uint32_t first = 0; first < Form::kGroups; first += kGroupsAhead) {
-        KeyChunk keys[kGroupsAhead];
+        KeyChunk keys[kChunksAhead][kGroupsAhead];
         ATLAS_UNROLL
-        for (uint32_t g = 0; g < kGroupsAhead; ++g) {
-          keys[g] = load_keys([&](uint32_t i) -> const uint8_t* {
-            const uint32_t place = own + 16 * (first + g) + i;
-            return place < seen ? places_.key(place) + chunk * 512 : nullptr;
-          });
+        for (uint32_t c = 0; c < kChunksAhead; ++c) {
+          ATLAS_UNROLL
+          for (uint32_t g = 0; g < kGroupsAhead; ++g) {
+            keys[c][g] = load_keys([&](uint32_t i) -> const uint8_t* {
+              const uint32_t place = own + 16 * (first + g) + i;
+              const bool is_there = place < seen && begin + c < dims_ / 32;
+              return is_there ? places_.key(place) + (begin + c) * 512 : nullptr;
+            });
+          }
         }
         ATLAS_UNROLL
         for (uint32_t m = 0; m < Form::kTiles; ++m) {
           if (m * 16 >= tile_.count) continue;
-          const RowChunk rows = load_rows(queries_, m * 16, pitch_, chunk);
           ATLAS_UNROLL
-          for (uint32_t g = 0; g < kGroupsAhead; ++g) {
-            multiply_keys(scores[m][first + g], rows, keys[g]);
+          for (uint32_t c = 0; c < kChunksAhead; ++c) {
+            if (begin + c >= dims_ / 32) continue;
+            const RowChunk rows = load_rows(queries_, m * 16 + zero_, pitch_, begin + c);
+            ATLAS_UNROLL
+            for (uint32_t g = 0; g < kGroupsAhead; ++g) {
+              multiply_keys(scores[m][first + g], rows, keys[c][g]);
+            }
           }
         }
       }
@@ -322,7 +348,7 @@ class AttentionWalk {
       if (m * 16 >= tile_.count) continue;
       ATLAS_UNROLL
       for (uint32_t r = 0; r < kLaneRows; ++r) {
-        const uint32_t row = m * 16 + lane_row(r);
+        const uint32_t row = m * 16 + lane_row(r) + zero_;
         const uint32_t places = places_in(tile_.places(row), block);
         float largest = kLowest;
         ATLAS_UNROLL
@@ -350,7 +376,7 @@ class AttentionWalk {
       float maximum[kLaneRows];
       ATLAS_UNROLL
       for (uint32_t r = 0; r < kLaneRows; ++r) {
-        const uint32_t row = m * 16 + lane_row(r);
+        const uint32_t row = m * 16 + lane_row(r) + zero_;
         float largest = kLowest;
         ATLAS_UNROLL
         for (uint32_t w = 0; w < Form::kWarps; ++w) {
@@ -371,7 +397,7 @@ class AttentionWalk {
           for (uint32_t i = 0; i < 8; ++i) {
             weights.r[i] = exp2_native(weights.r[i] - maximum[cell_row(i)]);
           }
-          stage_weights(weights, weights_, m * 16, own / 16 + g);
+          stage_weights(weights, weights_, m * 16 + zero_, own / 16 + g);
           ATLAS_UNROLL
           for (uint32_t i = 0; i < 8; ++i) sum[cell_row(i)] += weights.r[i];
         }
@@ -379,7 +405,7 @@ class AttentionWalk {
         for (uint32_t r = 0; r < kLaneRows; ++r) {
           const float all = over_row(sum[r], [](float a, float b) { return a + b; });
           if (leads_rows()) {
-            store(sums_ + (own / 32 + two / 2) * Form::kRows + m * 16 + lane_row(r), all);
+            store(sums_ + (own / 32 + two / 2) * Form::kRows + m * 16 + lane_row(r) + zero_, all);
           }
         }
       }
@@ -393,7 +419,7 @@ class AttentionWalk {
       if ((first_tile_ + m) * 16 >= tile_.count) continue;
       ATLAS_UNROLL
       for (uint32_t r = 0; r < kLaneRows; ++r) {
-        const uint32_t row = (first_tile_ + m) * 16 + lane_row(r);
+        const uint32_t row = (first_tile_ + m) * 16 + lane_row(r) + zero_;
         state.maximum[m][r] = load(maxima_ + row);
         float sum = load(sums_ + row);
         ATLAS_UNROLL
@@ -437,7 +463,7 @@ class AttentionWalk {
         for (uint32_t m = 0; m < Form::kOwnTiles; ++m) {
           if ((first_tile_ + m) * 16 >= tile_.count) continue;
           const RowChunk rows =
-              load_rows(weights_, (first_tile_ + m) * 16, kGqaBlockTokens * 2, first / 32);
+              load_rows(weights_, (first_tile_ + m) * 16 + zero_, kGqaBlockTokens * 2, first / 32);
           ATLAS_UNROLL
           for (uint32_t u = 0; u < Form::kUnits; ++u) {
             multiply_values(state.sum[m][u], rows, values[j][u]);
@@ -451,7 +477,7 @@ class AttentionWalk {
   const QueryTile& tile_;
   Places places_;
   const uint32_t dims_, pitch_;
-  uint32_t first_unit_, first_tile_;
+  uint32_t first_unit_, first_tile_, zero_ = 0;
   uint8_t *weights_, *queries_;
   float *warp_maxima_, *maxima_, *sums_;
 };
@@ -465,8 +491,7 @@ ATLAS_DEVICE void attend(const GqaAttendParams& p, const QueryTile& tile, const 
   const uint32_t begin = part * each, end = begin + each < blocks ? begin + each : blocks;
   if (begin >= end) return;
   AttentionWalk<Form, Places> walk(p, tile, places);
-  walk.stage_queries();
-  device::block_barrier();  // queries are written before all warps read them
+  walk.begin(begin);
   WalkState<Form> all, now;
   ATLAS_ROLLED
   for (uint32_t block = begin; block < end; ++block) {

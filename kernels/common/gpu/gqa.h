@@ -20,12 +20,25 @@ ATLAS_DEVICE_KERNEL(gqa_write, GqaWriteParams, kAttentionWriteThreads) {
 template <typename Form>
 ATLAS_DEVICE void gqa_attend(const GqaAttendParams& p) {
   using namespace device;
+  const uint32_t group = p.heads / p.kv_heads;
+  uint32_t before = 0;
+  const RowSpan* span = find_span(
+      p.rows, block_index(),
+      [&](uint32_t row_count, uint32_t, uint32_t) {
+        return (row_count * group + Form::kRows - 1) / Form::kRows;
+      },
+      before);
+  if (span == nullptr) return;
   QueryTile tile;
-  if (!find_tile(p.rows, p.heads / p.kv_heads, Form::kRows, block_index(), tile)) return;
+  tile.slot = load(&span->slot);
   tile.kv_head = block_index<1>();
-  const uint64_t positions = uint64_t{load(&p.control->limits.max_pages)} * kGqaPageTokens;
-  // control_fetch lets no such row pass.
-  if (tile.all_places() > positions) return;
+  tile.group = group;
+  tile.first_row = load(&span->first_row);
+  tile.index = load(&span->index);
+  tile.first = (block_index() - before) * Form::kRows;
+  const uint32_t left = load(&span->row_count) * group - tile.first;
+  tile.count = left < Form::kRows ? left : Form::kRows;
+  if (!has_page(p.control, tile.all_places() - 1)) return;
   attend<Form>(p, tile, PagedPlaces(p, tile), block_index<2>());
 }
 
@@ -49,10 +62,9 @@ ATLAS_DEVICE_KERNEL(gqa_merge, GqaAttendParams, kAttentionMergeThreads) {
   using namespace device;
   const uint32_t row = block_index();
   if (row >= load(&params.rows->row_count)) return;
-  const uint32_t places = load(&load(&params.rows->rows)[row].index) + 1;
-  const uint64_t positions = uint64_t{load(&params.control->limits.max_pages)} * kGqaPageTokens;
-  if (places <= kGqaBlockTokens || places > positions) return;
-  merge_row(params, row, block_index<1>(), places);
+  const uint32_t index = load(&load(&params.rows->rows)[row].index);
+  if (index < kGqaBlockTokens || !has_page(params.control, index)) return;
+  merge_row(params, row, block_index<1>(), index + 1);
 }
 
 }  // namespace atlas::kernels

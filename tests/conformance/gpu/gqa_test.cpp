@@ -70,7 +70,7 @@ TEST_SUITE("conformance") {
   }
 
   TEST_CASE("gpu: gqa gives a row the same bits in decode, verify and prefill, in any order") {
-    constexpr uint32_t kFirst = 507, kEnd = 517;  // across the end of a block
+    constexpr uint32_t kFirst = 509, kEnd = 515;  // across the end of a block
     for (const AttentionShape& shape : {AttentionShape{9, 3, 64}, {4, 1, 128}, {12, 1, 256}}) {
       for (const char* platform : kGpuPlatforms) {
         CAPTURE(platform);
@@ -80,7 +80,7 @@ TEST_SUITE("conformance") {
           GpuAttentionSteps steps(platform, shape, {576, max_rows, sequences});
           return last_rows(steps, kFirst, kEnd, rows, seed);
         };
-        const std::vector<float> prefill = rows_in(512, 10, 1, 0);
+        const std::vector<float> prefill = rows_in(512, 6, 1, 0);
         CHECK(same_bits(rows_in(1, 1, 1, 0), prefill));
         CHECK(same_bits(rows_in(8, 8, 8, 5), prefill));
         CHECK(same_bits(rows_in(8, 3, 8, 6), prefill));
@@ -95,11 +95,11 @@ TEST_SUITE("conformance") {
     for (const char* platform : kGpuPlatforms) {
       CAPTURE(platform);
       // Steps of several sequences, some of them long: the rows of a slot come in four chunks.
-      const std::vector<std::vector<Part>> schedule = {{{0, 3}, {1, 70}, {2, 1}},
-                                                       {{2, 130}, {0, 1}},
-                                                       {{1, 1}, {0, 7}, {5, 64}, {2, 200}},
+      const std::vector<std::vector<Part>> schedule = {{{0, 3}, {1, 40}, {2, 1}},
+                                                       {{2, 70}, {0, 1}},
+                                                       {{1, 1}, {0, 7}, {5, 64}, {2, 130}},
                                                        {},
-                                                       {{5, 1}, {2, 8}, {1, 1}, {0, 250}}};
+                                                       {{5, 1}, {2, 120}, {1, 1}, {0, 50}}};
       for (const uint64_t seed : {0, 3}) {
         GpuAttentionSteps together(platform, shape, {384, 272});
         std::map<uint32_t, std::vector<float>> rows;

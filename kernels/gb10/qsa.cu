@@ -1,0 +1,2 @@
+// Sparse attention: kernels/common/gpu/qsa.h built for gb10.
+#include "kernels/common/gpu/qsa.h"
