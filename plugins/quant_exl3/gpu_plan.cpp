@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/common/platforms.h"
+#include "kernels/common/tuning.h"
 #include "plugins/quant_exl3/product.h"
 #include "plugins/sdk/guard.h"
 #include "plugins/sdk/record.h"
@@ -18,13 +19,19 @@ enum class Way {
   kMany,   // exl3_encode, then exl3_many: once for 64 or 32 rows
 };
 
-/// Encoding a row in every block that needs it costs about a fifth of decoding the block's weights;
-/// a launch of its own costs about 2 us, as much as 2 rows of a dense product or 4 tokens' rows of
-/// experts. exl3_many has a block for 128 outputs of all of k only.
-Way way_of(uint64_t rows, uint64_t experts) {
-  if (experts == 0) return rows <= 2 ? Way::kAlone : (rows <= 32 ? Way::kFew : Way::kMany);
-  if (rows <= 40) return Way::kAlone;
-  return rows <= 16 * experts ? Way::kFew : Way::kMany;
+/// Encoding a row in every block that needs it costs about a fifth of decoding the block's weights,
+/// a launch of its own about 2 us; kernels/<platform>/tuning.yaml says where they meet. exl3_many
+/// has a block for 128 outputs of all of k only.
+Way way_of(const char* platform, uint64_t rows, uint64_t experts, uint64_t n, uint64_t k) {
+  using kernels::Choice;
+  const auto above = [&](Choice choice) { return kernels::tuned(platform, choice, n, k); };
+  if (experts == 0) {
+    if (rows <= above(Choice::kExl3Few)) return Way::kAlone;
+    return rows <= above(Choice::kExl3Many) ? Way::kFew : Way::kMany;
+  }
+  if (rows <= above(Choice::kExl3ExpertsFew)) return Way::kAlone;
+  // Rows an expert, rounded up.
+  return (rows - 1) / experts < above(Choice::kExl3ExpertsMany) ? Way::kFew : Way::kMany;
 }
 
 /// The most common formats have an exl3_few of their own.
@@ -40,14 +47,15 @@ uint32_t padded(uint64_t size) { return static_cast<uint32_t>(kernels::exl3_padd
 struct Workspace {
   uint64_t powers = 0, sums = 0, bytes = 0;
 };
-Workspace workspace_of(uint64_t rows, uint64_t outputs, uint64_t inputs, uint64_t experts) {
+Workspace workspace_of(const char* platform, uint64_t rows, uint64_t outputs, uint64_t inputs,
+                       uint64_t experts) {
   const uint64_t n = padded(outputs), k = padded(inputs);
   // Rows, n and k are below 2^32, and a product of all three overflows only with sizes that no
   // memory has: in 128 bits nothing does.
   using Wide = unsigned __int128;
   const Wide segments = kernels::exl3_segments(static_cast<uint32_t>(k));
   const auto aligned = [](Wide bytes) { return (bytes + 255) / 256 * 256; };
-  const Way way = way_of(rows, experts);
+  const Way way = way_of(platform, rows, experts, outputs, inputs);
   const Wide encoded = way == Way::kAlone ? 0 : aligned(Wide{(rows + 15) / 16 * 16} * k * 2);
   const Wide powers = way == Way::kAlone ? 0 : aligned(segments * rows * 4);
   const Wide sums = way == Way::kMany ? 0 : segments * rows * n * 4;
@@ -94,14 +102,17 @@ Exl3Lanes lanes_of(const char* platform) {
   return found->runtime == kernels::Runtime::kHip ? Exl3Lanes::kWmma : Exl3Lanes::kMmaSync;
 }
 
-uint64_t gpu_workspace_bytes(uint64_t rows, uint64_t n, uint64_t k, uint64_t experts) {
-  return workspace_of(rows, n, k, experts).bytes;
+uint64_t gpu_workspace_bytes(const char* platform, uint64_t rows, uint64_t n, uint64_t k,
+                             uint64_t experts) {
+  return workspace_of(platform, rows, n, k, experts).bytes;
 }
 
-AtlasCode plan_gpu_product(Exl3Lanes lanes, const Product& product, const AtlasRecordSink* sink,
-                           AtlasError* error) {
-  const Workspace workspace = workspace_of(product.max_rows, product.n, product.k, product.experts);
-  const Way way = way_of(product.max_rows, product.experts);
+AtlasCode plan_gpu_product(const char* platform, const Product& product,
+                           const AtlasRecordSink* sink, AtlasError* error) {
+  const Exl3Lanes lanes = lanes_of(platform);
+  const Workspace workspace =
+      workspace_of(platform, product.max_rows, product.n, product.k, product.experts);
+  const Way way = way_of(platform, product.max_rows, product.experts, product.n, product.k);
   if (way != Way::kAlone) {
     const AtlasCode code = emit_encode(product, workspace, sink, error);
     if (code != ATLAS_OK) return code;

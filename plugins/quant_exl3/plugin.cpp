@@ -81,7 +81,7 @@ Format check_problem(const Problem* problem, const char* type) {
 template <class Problem>
 uint64_t workspace_bytes(const Problem& problem, uint64_t experts) {
   if (is_gpu_platform(problem.platform)) {
-    return gpu_workspace_bytes(problem.max_rows, problem.n, problem.k, experts);
+    return gpu_workspace_bytes(problem.platform, problem.max_rows, problem.n, problem.k, experts);
   }
   // Below 2^32 * 2^32 * 4.
   uint64_t bytes = 0;
@@ -128,7 +128,7 @@ AtlasCode plan_product(const char* platform, const Product& product, const Atlas
   check_stride("x_stride", product.x_stride, product.k);
   check_stride("y_stride", product.y_stride, product.n);
   if (is_gpu_platform(platform)) {
-    return plan_gpu_product(lanes_of(platform), product, sink, error);
+    return plan_gpu_product(platform, product, sink, error);
   }
 
   auto input = transform("exl3_input", product, product.k);

@@ -31,9 +31,10 @@ kernels::Exl3Lanes lanes_of(const char* platform);
 
 /// Workspace of a product on a GPU: encoded rows, their powers of two, sums of segments. Throws
 /// sdk::Failure if it has over 2^63 bytes.
-uint64_t gpu_workspace_bytes(uint64_t rows, uint64_t n, uint64_t k, uint64_t experts);
+uint64_t gpu_workspace_bytes(const char* platform, uint64_t rows, uint64_t n, uint64_t k,
+                             uint64_t experts);
 /// Emits the records of a product on a GPU.
-AtlasCode plan_gpu_product(kernels::Exl3Lanes lanes, const Product& product,
+AtlasCode plan_gpu_product(const char* platform, const Product& product,
                            const AtlasRecordSink* sink, AtlasError* error);
 /// The record of a gather on a GPU. Sizes have been checked.
 AtlasCode plan_gpu_gather(const AtlasGatherProblem& problem, Format format,

@@ -99,6 +99,37 @@ class Symbols(unittest.TestCase):
             self.assertEqual(run("symbols", root)[0], 2)
 
 
+class Tuning(unittest.TestCase):
+    def check(self, change):
+        """Exit status and output with gb10's file changed."""
+        with tempfile.TemporaryDirectory() as root:
+            for platform in ("h200", "gb10", "strix-hip"):
+                text = (SOURCE / "kernels" / platform / "tuning.yaml").read_text()
+                target = pathlib.Path(root, "kernels", platform, "tuning.yaml")
+                target.parent.mkdir(parents=True)
+                target.write_text(change(text) if platform == "gb10" else text)
+            common = pathlib.Path(root, "kernels/common")
+            common.mkdir()
+            (common / "tuning.h").write_text((SOURCE / "kernels/common/tuning.h").read_text())
+            return run("tuning", root)
+
+    def test_what_an_entry_lacks_is_named_with_its_line(self):
+        self.assertEqual(self.check(lambda text: text)[0], 0)
+        for change, message in (
+                (lambda text: text.replace("exl3_few", "exl3_fewer"), "choice 'exl3_fewer' is none of"),
+                (lambda text: text.replace("above: 48", "above: many"), "`above` is no number"),
+                (lambda text: text.replace("predicted", "measured", 1), "a measured entry needs `date`"),
+                (lambda text: text.replace("predicted", "guessed", 1), "status 'guessed'"),
+                (lambda text: text.replace("  above: 48\n", "  above: 48\n  n: [9, 3]\n"), "`n` is [least, most]"),
+                (lambda text: text + "\nwrong\n", "is not `- key: value`"),
+                (lambda text: text.replace("above: 48", "above: 40"), "is not what the files say")):
+            status, output = self.check(change)
+            self.assertEqual(status, 1, output)
+            self.assertIn(message, output)
+            if "files say" not in message:
+                self.assertIn("kernels/gb10/tuning.yaml:", output)
+
+
 SPILLING = """#include "kernels/common/device/device.h"
 namespace atlas::kernels {
 ATLAS_PARAMS(SpillingParams, const float* x; float* y;);
