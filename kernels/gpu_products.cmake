@@ -19,3 +19,7 @@ function(atlas_product_module module)
 endfunction()
 
 atlas_product_module(linear_float bf16 f16 f32)
+atlas_product_module(linear_nvfp4 nvfp4)
+atlas_product_module(linear_fp8 fp8 fp8_b128 mxfp8)
+atlas_product_module(linear_packed q4_0 q4_1 q5_0 q5_1 q8_0)
+atlas_product_module(linear_packed_k q4_k q5_k q6_k)

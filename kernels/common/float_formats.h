@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/common/gpu_float.h"
 #include "kernels/common/packed_float.h"
 #include "plugins/abi/atlas_plugin.h"
 
@@ -25,7 +26,7 @@ inline float stored_float(AtlasDType dtype, const void* data, uint64_t index) {
                             : bf16_to_f32(load_u16(bytes + 2 * index));
 }
 
-/// One line of the table; `Format` is plugins/sdk/packed_linear.h's PackedFormat.
+/// One line of the CPU's table; `Format` is plugins/sdk/packed_linear.h's PackedFormat.
 #define ATLAS_FLOAT_FORMAT(Format, name, NAME)                                            \
   Format {                                                                                \
 #name, ::atlas::kernels::kF32Contract, #name " rows16 v1", "", "linear_" #name,       \
@@ -34,5 +35,40 @@ inline float stored_float(AtlasDType dtype, const void* data, uint64_t index) {
         ::atlas::kernels::float_group_bytes_of < ::atlas::kernels::FloatLayout::k##NAME>, \
         ::atlas::kernels::pack_floats_of < ::atlas::kernels::FloatLayout::k##NAME>        \
   }
+
+/// The same for GPUs; `layout` names the resident bytes.
+template <class Format, MatrixFamily kFamily, FloatLayout kLayout>
+constexpr Format gpu_float_format(const char* name, AtlasDType dtype, const char* layout) {
+  Format format{};
+  format.name = name;
+  format.contract = kBf16Contract;
+  format.encoding = kBf16Encoding;
+  format.layout = layout;
+  format.encode = kEncodeBf16;
+  format.dtype = dtype;
+  format.block = 1;
+  format.block_bytes = float_bytes(kLayout);
+  format.group_bytes = gpu_float_group_bytes_of<kLayout>;
+  format.pack = pack_gpu_floats_of<kFamily, kLayout>;
+  format.wide = gpu_float_wide(kLayout);
+  return format;
+}
+/// The names of a format's kernels on GPUs.
+#define ATLAS_GPU_KERNELS(format, name)           \
+  [](auto line) constexpr {                       \
+    line.linear = "linear_" #name;                \
+    line.grouped = "grouped_" #name;              \
+    line.gather = "gather_" #name;                \
+    line.linear_many = "linear_" #name "_many";   \
+    line.grouped_many = "grouped_" #name "_many"; \
+    return line;                                  \
+  }                                               \
+  (format)
+#define ATLAS_GPU_FLOAT_FORMAT(Format, kFamily, family, name, NAME)                        \
+  ATLAS_GPU_KERNELS(                                                                       \
+      (::atlas::kernels::gpu_float_format<Format, ::atlas::kernels::MatrixFamily::kFamily, \
+                                          ::atlas::kernels::FloatLayout::k##NAME>(         \
+          #name, ATLAS_##NAME, #name " " family " v1")),                                   \
+      name)
 
 }  // namespace atlas::kernels

@@ -41,4 +41,13 @@ inline void pack_gpu_floats(MatrixFamily family, FloatLayout layout, const uint8
   }
 }
 
+template <FloatLayout kLayout>
+uint64_t gpu_float_group_bytes_of(uint64_t k) {
+  return gpu_float_group_bytes(kLayout, k);
+}
+template <MatrixFamily kFamily, FloatLayout kLayout>
+void pack_gpu_floats_of(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+  pack_gpu_floats(kFamily, kLayout, rows, k, out);
+}
+
 }  // namespace atlas::kernels

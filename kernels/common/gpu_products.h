@@ -20,18 +20,24 @@ inline constexpr uint32_t kProductSharedHead = 64;
 /// in shared memory together.
 inline constexpr uint32_t kFewRows = 16;
 inline constexpr uint32_t kFewTasks = 40;
-inline constexpr uint32_t kFewTiles = 8;  // groups of outputs of a block, at most
+inline constexpr uint32_t kFewTiles = 4;  // groups of outputs of a block, at most
 inline constexpr uint32_t kFewCells = kFewTiles * kTileOutputs * kFewRows / kProductThreads;
 
-/// Many rows: 128 a block, two halves of 64; shared memory has stages of 64 elements along k, and
-/// behind them the sums of two blocks of 32.
-inline constexpr uint32_t kManyRows = 128;
-inline constexpr uint32_t kManyWarpRows = 64;
+/// Many rows: 128 a block, two halves of 64 (with WMMA, whose weights need twice the registers,
+/// half as many); shared memory has stages of 64 elements along k, and behind them the sums of two
+/// blocks of 32.
+constexpr uint32_t many_rows_of(MatrixFamily family) {
+  return family == MatrixFamily::kMma ? 128 : 64;
+}
 inline constexpr uint32_t kManyStage = 64;
 inline constexpr uint32_t kManyStages = 3;
 inline constexpr uint32_t kManyRowBytes = 2 * kManyStage;
-inline constexpr uint32_t kManyStageBytes = kManyRows * (kManyRowBytes + 8);
-inline constexpr uint32_t kManySharedBytes = kProductSharedHead + kManyStages * kManyStageBytes;
+constexpr uint32_t many_stage_bytes(MatrixFamily family) {
+  return many_rows_of(family) * (kManyRowBytes + 8);
+}
+constexpr uint32_t many_shared_bytes(MatrixFamily family) {
+  return kProductSharedHead + kManyStages * many_stage_bytes(family);
+}
 
 /// Groups of outputs of a warp of the kernel for many rows. `wide`: a format with so many registers
 /// a unit that there is no room for two.
@@ -82,8 +88,8 @@ constexpr uint32_t few_tiles(const GpuTraits& gpu, uint64_t n, uint64_t k, uint6
   const uint64_t all = uint64_t{tiles_of(n)} * matrices;
   const uint64_t runs = whole_units(k, kBf16Run);
   uint32_t tiles = 1;
-  while (tiles < 4 && all / (2 * tiles) >= 2 * gpu.units) tiles *= 2;
-  while (tiles < kFewTiles && runs * tiles < kProductWarps && all / (2 * tiles) >= gpu.units / 2) {
+  while (tiles < kFewTiles &&
+         all / (2 * tiles) >= (runs * tiles < kProductWarps ? gpu.units / 2 : 2 * gpu.units)) {
     tiles *= 2;
   }
   return tiles;
@@ -103,17 +109,26 @@ struct ProductLaunch {
   uint32_t threads = kProductThreads;
   uint32_t shared_bytes = 0;
   uint32_t tiles = 0;  // of the parameters
+  bool many = false;   // takes the kernel for many rows
 };
 
 constexpr ProductLaunch linear_launch(const GpuTraits& gpu, bool many, bool wide, uint64_t n,
                                       uint64_t k, uint32_t max_rows) {
   if (many) {
     return {whole_units(tiles_of(n), 4 * many_tiles(gpu.family, wide)),
-            whole_units(max_rows, kManyRows), kProductThreads, kManySharedBytes, 0};
+            whole_units(max_rows, many_rows_of(gpu.family)),
+            kProductThreads,
+            many_shared_bytes(gpu.family),
+            0,
+            true};
   }
   const uint32_t tiles = few_tiles(gpu, n, k, 1);
-  return {whole_units(tiles_of(n), tiles), whole_units(max_rows, kFewRows), kProductThreads,
-          few_shared_bytes(gpu.family, max_rows), tiles};
+  return {whole_units(tiles_of(n), tiles),
+          whole_units(max_rows, kFewRows),
+          kProductThreads,
+          few_shared_bytes(gpu.family, max_rows),
+          tiles,
+          false};
 }
 
 /// Blocks take the items (rows of an expert by some outputs) in turn: as many blocks as there can
@@ -122,11 +137,13 @@ constexpr ProductLaunch grouped_launch(const GpuTraits& gpu, bool many, bool wid
                                        uint64_t k, uint32_t experts, uint32_t max_rows) {
   const uint32_t busy = std::min(max_rows, experts);
   ProductLaunch launch;
+  launch.many = many;
   launch.tiles = many ? 4 * many_tiles(gpu.family, wide) : few_tiles(gpu, n, k, busy);
-  const uint64_t chunks = busy + max_rows / (many ? kManyRows : kFewRows);
+  const uint64_t chunks = busy + max_rows / (many ? many_rows_of(gpu.family) : kFewRows);
   const uint64_t items = chunks * whole_units(tiles_of(n), launch.tiles);
   launch.x = std::min<uint64_t>(items, gpu.units * (many ? 2 : 16));
-  launch.shared_bytes = many ? kManySharedBytes : few_shared_bytes(gpu.family, max_rows);
+  launch.shared_bytes =
+      many ? many_shared_bytes(gpu.family) : few_shared_bytes(gpu.family, max_rows);
   return launch;
 }
 

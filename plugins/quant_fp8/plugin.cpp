@@ -1,5 +1,6 @@
-// Quantization plugin "fp8": e4m3 weights with scales (kernels/common/fp8.h), multiplied with
-// float32 activations. All scales are multiplied, whatever their names say.
+// Quantization plugin "fp8": e4m3 weights with scales, multiplied with float32 activations on the
+// CPU (kernels/common/fp8.h) and with bf16 ones on GPUs (kernels/common/gpu_fp8.h). All scales are
+// multiplied, whatever their names say.
 //
 // Tensors of a module [n, k]: weight f8_e4m3 [n, k], and one of
 //   weight_scale or weight_scale_inv, f32, bf16 or f16: one number ("fp8"); [n] or [n, 1], a number
@@ -12,9 +13,10 @@
 #include <span>
 #include <string>
 
-#include "kernels/common/cpu_linear.h"
 #include "kernels/common/float_formats.h"
 #include "kernels/common/fp8.h"
+#include "kernels/common/gpu_fp8.h"
+#include "kernels/common/linear_traits.h"
 #include "kernels/common/packed_float.h"
 #include "plugins/sdk/module_linear.h"
 
@@ -49,13 +51,42 @@ constexpr sdk::PackedFormat make_format(const char* name, const char* layout, co
 }
 
 /// In the order of Fp8Scales.
-constexpr std::array kFormats = {
+constexpr std::array kCpu = {
     make_format<Fp8Scales::kRow>("fp8", "fp8 rows16 v1", "linear_fp8", "grouped_fp8", "gather_fp8",
                                  1),
     make_format<Fp8Scales::kBlock>("fp8_b128", "fp8_b128 rows16 v1", "linear_fp8_b128",
                                    "grouped_fp8_b128", "gather_fp8_b128", 1),
     make_format<Fp8Scales::kMx>("mxfp8", "mxfp8 rows16 v1", "linear_mxfp8", "grouped_mxfp8",
                                 "gather_mxfp8", kernels::kMxBlock)};
+
+template <Fp8Scales kScales>
+uint64_t gpu_group_bytes(uint64_t k) {
+  return kernels::gpu_fp8_group_bytes(kScales, k);
+}
+
+/// `format`: the line of the CPU's table, with the names of the GPUs' kernels.
+template <Fp8Scales kScales>
+constexpr sdk::PackedFormat gpu_format(sdk::PackedFormat format, const char* contract,
+                                       const char* layout) {
+  format.contract = contract;
+  format.encoding = kernels::kBf16Encoding;
+  format.encode = kernels::kEncodeBf16;
+  format.layout = layout;
+  format.group_bytes = gpu_group_bytes<kScales>;
+  format.wide = kernels::gpu_fp8_wide(kScales);
+  return format;
+}
+#define ATLAS_GPU_FP8(family)                                                                    \
+  {                                                                                              \
+    gpu_format<Fp8Scales::kRow>(ATLAS_GPU_KERNELS(kCpu[0], fp8), kernels::kBf16Contract,         \
+                                "fp8 " family " v1"),                                            \
+        gpu_format<Fp8Scales::kBlock>(ATLAS_GPU_KERNELS(kCpu[1], fp8_b128),                      \
+                                      kernels::kBf16Block128Contract, "fp8_b128 " family " v1"), \
+        gpu_format<Fp8Scales::kMx>(ATLAS_GPU_KERNELS(kCpu[2], mxfp8),                            \
+                                   kernels::kBf16BlocksContract, "mxfp8 " family " v1")          \
+  }
+constexpr std::array<sdk::PackedFormat, 3> kMma = ATLAS_GPU_FP8("mma");
+constexpr std::array<sdk::PackedFormat, 3> kWmma = ATLAS_GPU_FP8("wmma");
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Failure(ATLAS_INVALID_ARGUMENT, message);
@@ -79,7 +110,8 @@ std::string shape_text(uint64_t rows, uint64_t columns) {
 }
 
 /// Which scales `scales` are, by type and shape.
-Matrix matrix_of(const AtlasTensor& codes, const AtlasTensor& scales) {
+Matrix matrix_of(std::span<const sdk::PackedFormat> formats, const AtlasTensor& codes,
+                 const AtlasTensor& scales) {
   const uint64_t n = codes.dims[0], k = codes.dims[1];
   Matrix matrix{nullptr, n, k, &codes, &scales, Fp8Scales::kRow, sdk::is_scalar(scales)};
   uint64_t count = 0, size = 1;
@@ -106,33 +138,48 @@ Matrix matrix_of(const AtlasTensor& codes, const AtlasTensor& scales) {
     refuse(describe(scales) + " must be f32, bf16 or f16, or u8 or f8_e8m0 for MXFP8");
   }
   sdk::check_bytes(scales, count, size);
-  matrix.format = &kFormats[static_cast<size_t>(matrix.kind)];
+  matrix.format = &formats[static_cast<size_t>(matrix.kind)];
   return matrix;
 }
 
-/// A float scale, times the head's factor.
-float head_scale(const Matrix& matrix, uint64_t index) {
+float float_scale(const Matrix& matrix, uint64_t index) {
   const float scale = kernels::stored_float(matrix.scales->dtype, matrix.scales->data, index);
   if (!(scale >= 0.0f && scale <= kernels::kFp8LargestScale)) {
     refuse(describe(*matrix.scales) + " has " + std::to_string(scale) + " at element " +
            std::to_string(index) + "; a scale must be from 0 to 2^7");
   }
-  return scale * kernels::kFp8HeadFactor;
+  return scale;
+}
+
+/// The family of GPUs that a matrix is packed for; none: the CPU.
+std::optional<kernels::MatrixFamily> family_of(const Matrix& matrix) {
+  for (const sdk::PackedFormat& format : kMma) {
+    if (matrix.format == &format) return kernels::MatrixFamily::kMma;
+  }
+  for (const sdk::PackedFormat& format : kWmma) {
+    if (matrix.format == &format) return kernels::MatrixFamily::kWmma;
+  }
+  return std::nullopt;
 }
 
 void store_scales(const Matrix& matrix, uint64_t group, uint8_t* out) {
   constexpr uint64_t kLanes = kernels::kRowGroup;
+  const std::optional<kernels::MatrixFamily> family = family_of(matrix);
   std::memset(out, 0, kernels::fp8_head_bytes(matrix.kind, matrix.k));
-  const auto put = [&](uint64_t at, float scale) { std::memcpy(out + 4 * at, &scale, 4); };
+  const float factor = family ? 1.0f : kernels::kFp8HeadFactor;
+  const auto put = [&](uint64_t at, float scale) {
+    scale *= factor;
+    std::memcpy(out + 4 * at, &scale, 4);
+  };
   if (matrix.kind == Fp8Scales::kBlock) {
     const uint64_t columns = blocks(matrix.k), row = group * kLanes / kernels::kFp8Block;
-    for (uint64_t b = 0; b < columns; ++b) put(b, head_scale(matrix, row * columns + b));
+    for (uint64_t b = 0; b < columns; ++b) put(b, float_scale(matrix, row * columns + b));
     return;
   }
   for (uint64_t lane = 0; lane < kLanes && group * kLanes + lane < matrix.n; ++lane) {
     const uint64_t row = group * kLanes + lane;
     if (matrix.kind == Fp8Scales::kRow) {
-      put(lane, head_scale(matrix, matrix.one ? 0 : row));
+      put(lane, float_scale(matrix, matrix.one ? 0 : row));
       continue;
     }
     const uint64_t columns = matrix.k / kernels::kMxBlock;
@@ -144,7 +191,8 @@ void store_scales(const Matrix& matrix, uint64_t group, uint8_t* out) {
                std::to_string(row) + ", column " + std::to_string(b) +
                "; a scale must be at most 2^7");
       }
-      out[b * kLanes + lane] = from[b];
+      const auto row_of_group = static_cast<uint32_t>(lane);
+      out[b * kLanes + (family ? kernels::row_place(*family, row_of_group) : lane)] = from[b];
     }
   }
 }
@@ -161,9 +209,11 @@ void check_codes(const Matrix& matrix, uint64_t row) {
   }
 }
 
-struct Traits : kernels::CpuLinearTraits {
+struct Traits : kernels::LinearTraits {
   using Matrix = quant_fp8::Matrix;
-  static std::span<const sdk::PackedFormat> formats() { return kFormats; }
+  static std::span<const sdk::PackedFormat> formats(std::string_view platform) {
+    return table_of<std::span<const sdk::PackedFormat>>(platform, kCpu, kMma, kWmma);
+  }
 
   static std::optional<Matrix> recognise(const ModuleTensors& tensors) {
     const AtlasTensor* codes = tensors.find("weight");
@@ -187,7 +237,8 @@ struct Traits : kernels::CpuLinearTraits {
       refuse(describe(*codes) + " must be a matrix");
     }
     sdk::check_bytes(*codes, codes->dims[0] * codes->dims[1], 1);
-    return matrix_of(*codes, scale != nullptr ? *scale : *inverse);
+    return matrix_of(sdk::table_of_query<Traits>(tensors), *codes,
+                     scale != nullptr ? *scale : *inverse);
   }
 
   static void pack(const Matrix& matrix, uint64_t begin, uint64_t end, uint8_t* out) {
@@ -202,7 +253,11 @@ struct Traits : kernels::CpuLinearTraits {
         check_codes(matrix, row);
         rows[r] = static_cast<const uint8_t*>(matrix.codes->data) + row * matrix.k;
       }
-      kernels::pack_fp8_codes(matrix.kind, rows, matrix.k, out);
+      if (const auto family = family_of(matrix)) {
+        kernels::pack_gpu_fp8_codes(*family, matrix.kind, rows, matrix.k, out);
+      } else {
+        kernels::pack_fp8_codes(matrix.kind, rows, matrix.k, out);
+      }
     }
   }
 };
@@ -213,11 +268,9 @@ constexpr AtlasPlugin kPlugin = sdk::quant_plugin(&kApi);
 }  // namespace
 }  // namespace atlas::quant_fp8
 
-ATLAS_DESCRIPTOR(atlas::sdk::describe(
-    atlas::sdk::Identity{ATLAS_KIND_QUANT, "fp8", "0.1.0", "Apache-2.0"},
-    std::array<std::string_view, 1>{"cpu"},
-    atlas::sdk::kernels_of<atlas::quant_fp8::Traits>(atlas::quant_fp8::kFormats,
-                                                     std::array<AtlasDescriptorKernel, 0>{})));
+ATLAS_DESCRIPTOR(atlas::sdk::describe_products<atlas::quant_fp8::Traits>(
+    atlas::sdk::Identity{ATLAS_KIND_QUANT, "fp8", "0.1.0", "Apache-2.0"}, atlas::quant_fp8::kCpu,
+    std::array<const char*, 0>{}, atlas::quant_fp8::kMma, std::array{atlas::kernels::kEncodeBf16}));
 
 extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(
     const AtlasHost* host, AtlasError* error) {

@@ -1,14 +1,17 @@
 // The tables of the two plugins that this folder makes. Both pack alike; they differ in the
 // arithmetic of block formats: "gguf" rounds activations to 16 bits a block (contract "i16b32"),
-// "gguf_f32" takes them as they are (contract "f32"), at about half the speed.
+// "gguf_f32" takes them as they are (contract "f32"), at about half the speed. On GPUs "gguf"
+// rounds activations to bf16 (kernels/common/gpu_packed.h); "gguf_f32" is the CPU's alone.
 #pragma once
 
 #include <array>
 #include <span>
+#include <vector>
 
-#include "kernels/common/cpu_linear.h"
 #include "kernels/common/float_formats.h"
+#include "kernels/common/gpu_packed.h"
 #include "kernels/common/i16b32.h"
+#include "kernels/common/linear_traits.h"
 #include "plugins/quant_gguf/pack.h"
 #include "plugins/sdk/packed_linear.h"
 
@@ -75,5 +78,50 @@ constexpr sdk::PackedFormat plain(sdk::PackedFormat format, const char* linear,
 inline constexpr std::array<sdk::PackedFormat, 11> kEncodedFormats =
     ATLAS_GGUF_FORMATS(ATLAS_ENCODED);
 inline constexpr std::array<sdk::PackedFormat, 11> kPlainFormats = ATLAS_GGUF_FORMATS(ATLAS_PLAIN);
+
+template <const kernels::PackedLayout& kLayout>
+uint64_t gpu_group_bytes(uint64_t k) {
+  return kernels::GpuPacked{kLayout}.group_bytes(k);
+}
+/// By way of the CPU's layout, which has taken the checkpoint's blocks apart.
+template <kernels::MatrixFamily kFamily, const kernels::PackedLayout& kLayout, PackGroup kPack>
+void pack_gpu(const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+  std::vector<uint8_t> group(kLayout.group_bytes(k));
+  kPack(rows, k, group.data());
+  kernels::pack_gpu_packed(kFamily, kernels::GpuPacked{kLayout}, group.data(), k, out);
+}
+
+template <kernels::MatrixFamily kFamily, const kernels::PackedLayout& kLayout, PackGroup kPack>
+constexpr sdk::PackedFormat gpu_block_format(const char* name, const char* layout, AtlasDType dtype,
+                                             uint32_t bytes) {
+  sdk::PackedFormat format = block_format<kLayout, kPack>(name, layout, nullptr, dtype, bytes);
+  format.contract = kernels::kBf16BlocksContract;
+  format.encoding = kernels::kBf16Encoding;
+  format.encode = kernels::kEncodeBf16;
+  format.group_bytes = gpu_group_bytes<kLayout>;
+  format.pack = pack_gpu<kFamily, kLayout, kPack>;
+  format.wide = kernels::GpuPacked{kLayout}.wide();
+  return format;
+}
+
+#define ATLAS_GPU_BLOCK(kFamily, family, name, NAME, bytes)                                   \
+  ATLAS_GPU_KERNELS(                                                                          \
+      (gpu_block_format<kernels::MatrixFamily::kFamily, kernels::kPacked##NAME, pack_##name>( \
+          #name, #name " " family " v1", ATLAS_##NAME, bytes)),                               \
+      name)
+#define ATLAS_GPU_GGUF_FORMATS(kFamily, family)                                \
+  {                                                                            \
+    ATLAS_GPU_BLOCK(kFamily, family, q4_0, Q4_0, 18),                          \
+        ATLAS_GPU_BLOCK(kFamily, family, q4_1, Q4_1, 20),                      \
+        ATLAS_GPU_BLOCK(kFamily, family, q5_0, Q5_0, 22),                      \
+        ATLAS_GPU_BLOCK(kFamily, family, q5_1, Q5_1, 24),                      \
+        ATLAS_GPU_BLOCK(kFamily, family, q8_0, Q8_0, 34),                      \
+        ATLAS_GPU_BLOCK(kFamily, family, q4_k, Q4_K, 144),                     \
+        ATLAS_GPU_BLOCK(kFamily, family, q5_k, Q5_K, 176),                     \
+        ATLAS_GPU_BLOCK(kFamily, family, q6_k, Q6_K, 210),                     \
+        ATLAS_GPU_FLOAT_FORMAT(sdk::PackedFormat, kFamily, family, f32, F32),  \
+        ATLAS_GPU_FLOAT_FORMAT(sdk::PackedFormat, kFamily, family, f16, F16),  \
+        ATLAS_GPU_FLOAT_FORMAT(sdk::PackedFormat, kFamily, family, bf16, BF16) \
+  }
 
 }  // namespace atlas::quant_gguf

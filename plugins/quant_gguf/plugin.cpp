@@ -5,8 +5,13 @@
 namespace atlas::quant_gguf {
 namespace {
 
-struct Traits : kernels::CpuLinearTraits {
-  static std::span<const sdk::PackedFormat> formats() { return kEncodedFormats; }
+constexpr std::array<sdk::PackedFormat, 11> kMma = ATLAS_GPU_GGUF_FORMATS(kMma, "mma");
+constexpr std::array<sdk::PackedFormat, 11> kWmma = ATLAS_GPU_GGUF_FORMATS(kWmma, "wmma");
+
+struct Traits : kernels::LinearTraits {
+  static std::span<const sdk::PackedFormat> formats(std::string_view platform) {
+    return table_of<std::span<const sdk::PackedFormat>>(platform, kEncodedFormats, kMma, kWmma);
+  }
 };
 
 constexpr AtlasQuantApi kApi = sdk::PackedLinear<Traits>::api();
@@ -15,13 +20,10 @@ constexpr AtlasPlugin kPlugin = sdk::quant_plugin(&kApi);
 }  // namespace
 }  // namespace atlas::quant_gguf
 
-ATLAS_DESCRIPTOR(atlas::sdk::describe(
+ATLAS_DESCRIPTOR(atlas::sdk::describe_products<atlas::quant_gguf::Traits>(
     atlas::sdk::Identity{ATLAS_KIND_QUANT, "gguf", "0.1.0", "Apache-2.0"},
-    std::array<std::string_view, 1>{"cpu"},
-    atlas::sdk::kernels_of<atlas::quant_gguf::Traits>(
-        atlas::quant_gguf::kEncodedFormats,
-        std::array{atlas::sdk::required_kernel("cpu", atlas::kernels::kEncodeI16B32,
-                                               atlas::kernels::kEncodeParamsDigest)})));
+    atlas::quant_gguf::kEncodedFormats, std::array{atlas::kernels::kEncodeI16B32},
+    atlas::quant_gguf::kMma, std::array{atlas::kernels::kEncodeBf16}));
 
 extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(
     const AtlasHost* host, AtlasError* error) {

@@ -1,5 +1,6 @@
 // Quantization plugin "nvfp4": 4-bit e2m1 weights with an e4m3 scale for each 16 of a row and one
-// float32 scale for a matrix (kernels/common/nvfp4.h), multiplied with 16-bit activations.
+// float32 scale for a matrix, multiplied with 16-bit activations: integers on the CPU
+// (kernels/common/nvfp4.h), bf16 on GPUs (kernels/common/gpu_nvfp4.h).
 //
 // Tensors of a module [n, k], as two tools name them:
 //   ModelOpt:           weight        u8 [n, k/2]   weight_scale f8_e4m3 [n, k/16]
@@ -15,9 +16,10 @@
 #include <span>
 #include <string>
 
-#include "kernels/common/cpu_linear.h"
 #include "kernels/common/float_formats.h"
+#include "kernels/common/gpu_nvfp4.h"
 #include "kernels/common/i16b32.h"
+#include "kernels/common/linear_traits.h"
 #include "kernels/common/nvfp4.h"
 #include "plugins/sdk/module_linear.h"
 
@@ -42,7 +44,19 @@ constexpr sdk::PackedFormat make_format() {
   format.group_bytes = kernels::nvfp4_group_bytes;
   return format;
 }
-constexpr std::array kFormats = {make_format()};
+constexpr std::array kCpu = {make_format()};
+
+constexpr sdk::PackedFormat make_gpu_format(const char* layout) {
+  sdk::PackedFormat format = ATLAS_GPU_KERNELS(make_format(), nvfp4);
+  format.contract = kernels::kBf16Contract;
+  format.encoding = kernels::kBf16Encoding;
+  format.encode = kernels::kEncodeBf16;
+  format.layout = layout;
+  format.group_bytes = kernels::gpu_nvfp4_group_bytes;
+  return format;
+}
+constexpr std::array kMma = {make_gpu_format("nvfp4 mma v1")};
+constexpr std::array kWmma = {make_gpu_format("nvfp4 wmma v1")};
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Failure(ATLAS_INVALID_ARGUMENT, message);
@@ -122,9 +136,11 @@ void check_scales(const Matrix& matrix, uint64_t first_row, uint64_t last_row) {
          std::to_string(at / columns) + ", column " + std::to_string(at % columns));
 }
 
-struct Traits : kernels::CpuLinearTraits {
+struct Traits : kernels::LinearTraits {
   using Matrix = quant_nvfp4::Matrix;
-  static std::span<const sdk::PackedFormat> formats() { return kFormats; }
+  static std::span<const sdk::PackedFormat> formats(std::string_view platform) {
+    return table_of<std::span<const sdk::PackedFormat>>(platform, kCpu, kMma, kWmma);
+  }
 
   static std::optional<Matrix> recognise(const ModuleTensors& tensors) {
     const AtlasTensor* packed = tensors.find("weight_packed");
@@ -153,8 +169,13 @@ struct Traits : kernels::CpuLinearTraits {
       refuse(describe(*codes) + " must be a matrix of pairs of codes");
     }
     refuse_extras(tensors);
-    const Matrix matrix{&kFormats[0], codes->dims[0], 2 * codes->dims[1], codes,
-                        scales,       number,         packed != nullptr};
+    const Matrix matrix{&sdk::table_of_query<Traits>(tensors)[0],
+                        codes->dims[0],
+                        2 * codes->dims[1],
+                        codes,
+                        scales,
+                        number,
+                        packed != nullptr};
     check(matrix);
     return matrix;
   }
@@ -166,7 +187,7 @@ struct Traits : kernels::CpuLinearTraits {
     const float scale = matrix_scale(matrix);
     const uint64_t row_bytes = matrix.k / 2, columns = matrix.k / kernels::kNvfp4Block;
     check_scales(matrix, begin * kRowGroup, std::min(matrix.n, end * kRowGroup));
-    for (uint64_t g = begin; g < end; ++g, out += kernels::nvfp4_group_bytes(matrix.k)) {
+    for (uint64_t g = begin; g < end; ++g, out += matrix.format->group_bytes(matrix.k)) {
       const uint8_t* codes[kRowGroup] = {};
       const uint8_t* scales[kRowGroup] = {};
       for (uint32_t r = 0; r < kRowGroup && g * kRowGroup + r < matrix.n; ++r) {
@@ -174,7 +195,13 @@ struct Traits : kernels::CpuLinearTraits {
         codes[r] = static_cast<const uint8_t*>(matrix.codes->data) + row * row_bytes;
         scales[r] = static_cast<const uint8_t*>(matrix.scales->data) + row * columns;
       }
-      kernels::pack_nvfp4(codes, scales, scale, matrix.k, out);
+      if (matrix.format == &kCpu[0]) {
+        kernels::pack_nvfp4(codes, scales, scale, matrix.k, out);
+      } else {
+        kernels::pack_gpu_nvfp4(
+            matrix.format == &kMma[0] ? kernels::MatrixFamily::kMma : kernels::MatrixFamily::kWmma,
+            codes, scales, scale, matrix.k, out);
+      }
     }
   }
 };
@@ -185,13 +212,10 @@ constexpr AtlasPlugin kPlugin = sdk::quant_plugin(&kApi);
 }  // namespace
 }  // namespace atlas::quant_nvfp4
 
-ATLAS_DESCRIPTOR(atlas::sdk::describe(
+ATLAS_DESCRIPTOR(atlas::sdk::describe_products<atlas::quant_nvfp4::Traits>(
     atlas::sdk::Identity{ATLAS_KIND_QUANT, "nvfp4", "0.1.0", "Apache-2.0"},
-    std::array<std::string_view, 1>{"cpu"},
-    atlas::sdk::kernels_of<atlas::quant_nvfp4::Traits>(
-        atlas::quant_nvfp4::kFormats,
-        std::array{atlas::sdk::required_kernel("cpu", atlas::kernels::kEncodeI16B32,
-                                               atlas::kernels::kEncodeParamsDigest)})));
+    atlas::quant_nvfp4::kCpu, std::array{atlas::kernels::kEncodeI16B32}, atlas::quant_nvfp4::kMma,
+    std::array{atlas::kernels::kEncodeBf16}));
 
 extern "C" __attribute__((visibility("default"))) const AtlasPlugin* atlas_plugin_entry(
     const AtlasHost* host, AtlasError* error) {

@@ -15,6 +15,15 @@
 
 namespace atlas::sdk {
 
+/// The formats of the query's platform, for `recognise`; the CPU's if it is not served (then the
+/// query is refused once a matrix is recognised).
+template <class Traits>
+std::span<const PackedFormat> table_of_query(const ModuleTensors& tensors) {
+  const char* platform = tensors.query().platform;
+  const auto formats = Traits::formats(platform == nullptr ? "" : platform);
+  return formats.empty() ? Traits::formats("cpu") : formats;
+}
+
 template <class Traits>
 class ModuleLinear : PackedLinear<Traits> {
   using Base = PackedLinear<Traits>;
@@ -58,7 +67,7 @@ class ModuleLinear : PackedLinear<Traits> {
       Base::check_size(query, "AtlasWeightQuery");
       Base::check_size(claimed, "AtlasWeightClaim");
       const std::optional<Matrix> matrix = matrix_of(*query);
-      if (!matrix || matrix->format != &Base::find_format(claimed->format)) {
+      if (!matrix || matrix->format != &Base::find_format(query->platform, claimed->format)) {
         Base::refuse(std::string("the tensors of ") + query->module + " are not in format " +
                      claimed->format);
       }

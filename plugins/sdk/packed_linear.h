@@ -2,17 +2,23 @@
 // packed in groups of rows, with one kernel for its products, one for products of experts and one
 // for its rows.
 //
-// A plugin brings a table of formats and the parameter structs (this folder knows no kernels):
+// A plugin brings a table of formats for each platform and the parameter structs (this folder knows
+// no kernels):
 //   struct Traits {
 //     using Linear = LinearParams; using Grouped = GroupedParams;
 //     using Encode = EncodeParams; using Gather = GatherParams;
 //     static constexpr uint64_t kLinearDigest, kGroupedDigest, kEncodeDigest, kGatherDigest;
 //     static constexpr uint32_t kRowGroup;                 // at most 64
-//     static constexpr const char* kPlatform;
-//     static std::span<const PackedFormat> formats();
-//     static uint32_t linear_tasks(uint32_t n);
-//     static uint32_t grouped_tasks(uint32_t n, uint32_t experts);  // that have rows
-//     static uint64_t encoded_row_bytes(uint64_t k);       // of every format's input encoding
+//     static constexpr const char* kPlatforms;             // for messages
+//     static std::span<const PackedFormat> formats(std::string_view platform);  // empty: not
+//     served
+//     // How a platform runs a record: a struct with blocks x and y, threads, shared_bytes, tiles,
+//     // and whether it takes the kernel for many rows.
+//     static Work linear_work(platform, format, n, k, max_rows);
+//     static Work grouped_work(platform, format, n, k, experts, max_rows);
+//     static Work encode_work(platform, k, max_rows);
+//     static Work gather_work(platform, max_rows);
+//     static uint64_t encoded_row_bytes(platform, k);      // of every format's input encoding
 //   };
 #pragma once
 
@@ -50,6 +56,9 @@ struct PackedFormat {
   uint64_t (*group_bytes)(uint64_t k);
   /// Rows of the checkpoint (null: a row of zeros) into one resident group.
   void (*pack)(const uint8_t* const* rows, uint64_t k, uint8_t* out);
+  const char* linear_many = nullptr;  // kernels for many rows, where a platform has them
+  const char* grouped_many = nullptr;
+  bool wide = false;  // for the platform's work
 };
 
 template <class Traits>
@@ -78,24 +87,28 @@ class PackedLinear {
   }
 
   static void check_platform(const char* platform) {
-    if (platform == nullptr || std::string_view(platform) != Traits::kPlatform) {
+    if (platform == nullptr || Traits::formats(platform).empty()) {
       throw Failure(ATLAS_UNIMPLEMENTED,
                     std::string("platform '") + (platform == nullptr ? "" : platform) +
-                        "' is not served; this plugin serves '" + Traits::kPlatform + "'");
+                        "' is not served; this plugin serves " + Traits::kPlatforms);
     }
   }
 
-  static const PackedFormat* find_dtype(AtlasDType dtype) {
-    for (const PackedFormat& format : Traits::formats()) {
+  /// On a platform that is not served: the format that it would be elsewhere.
+  static const PackedFormat* find_dtype(const char* platform, AtlasDType dtype) {
+    auto formats = Traits::formats(platform == nullptr ? "" : platform);
+    if (formats.empty()) formats = Traits::formats("cpu");
+    for (const PackedFormat& format : formats) {
       if (format.dtype == dtype) return &format;
     }
     return nullptr;
   }
 
-  static const PackedFormat& find_format(const char* name) {
+  static const PackedFormat& find_format(const char* platform, const char* name) {
+    check_platform(platform);
     const std::string_view wanted = name == nullptr ? "" : name;
     std::string known;
-    for (const PackedFormat& format : Traits::formats()) {
+    for (const PackedFormat& format : Traits::formats(platform)) {
       if (wanted == format.name) return format;
       known += std::string(known.empty() ? "" : ", ") + format.name;
     }
@@ -196,7 +209,8 @@ class PackedLinear {
       *out = AtlasWeightClaim{};
       out->struct_size = sizeof(*out);
       const AtlasTensor* weight = find_weight(*query);
-      const PackedFormat* format = weight == nullptr ? nullptr : find_dtype(weight->dtype);
+      const PackedFormat* format =
+          weight == nullptr ? nullptr : find_dtype(query->platform, weight->dtype);
       if (format == nullptr) return ATLAS_OK;
       check_platform(query->platform);
       // A scale beside it would not be multiplied.
@@ -214,7 +228,7 @@ class PackedLinear {
     return guarded(error, [&] {
       check_size(query, "AtlasWeightQuery");
       check_size(claimed, "AtlasWeightClaim");
-      const PackedFormat& format = find_format(claimed->format);
+      const PackedFormat& format = find_format(query->platform, claimed->format);
       const AtlasTensor* weight = find_weight(*query);
       if (weight == nullptr || weight->dtype != format.dtype || weight->data == nullptr) {
         refuse(std::string(query->module) +
@@ -247,21 +261,23 @@ class PackedLinear {
     return guarded(error, [&] {
       check_size(problem, "AtlasLinearProblem");
       if (needs == nullptr) refuse("the needs are null");
-      check_platform(problem->platform);
-      const PackedFormat& format = find_format(problem->format);
+      const PackedFormat& format = find_format(problem->platform, problem->format);
       check_problem("a product", format, problem->n, problem->k, problem->max_rows);
-      fill_needs(format, problem->k, 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD, needs);
+      fill_needs(*problem, format, 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD, needs);
       return ATLAS_OK;
     });
   }
 
-  static void fill_needs(const PackedFormat& format, uint64_t k, uint32_t epilogues,
+  template <class Problem>
+  static void fill_needs(const Problem& problem, const PackedFormat& format, uint32_t epilogues,
                          AtlasLinearNeeds* needs) {
     *needs = AtlasLinearNeeds{};
     needs->struct_size = sizeof(*needs);
     needs->fused_epilogues = epilogues;
     copy_text(needs->input_encoding, format.encoding);
-    if (format.encode != nullptr) needs->encoded_row_bytes = Traits::encoded_row_bytes(k);
+    if (format.encode != nullptr) {
+      needs->encoded_row_bytes = Traits::encoded_row_bytes(problem.platform, problem.k);
+    }
   }
 
   static AtlasCode plan_linear(const AtlasLinearProblem* problem, const AtlasRecordSink* sink,
@@ -269,8 +285,7 @@ class PackedLinear {
     return guarded(error, [&] {
       check_size(problem, "AtlasLinearProblem");
       check_size(sink, "AtlasRecordSink");
-      check_platform(problem->platform);
-      const PackedFormat& format = find_format(problem->format);
+      const PackedFormat& format = find_format(problem->platform, problem->format);
       check_problem("a product", format, problem->n, problem->k, problem->max_rows);
       if (problem->epilogue > ATLAS_EPILOGUE_ADD) {
         throw Failure(ATLAS_UNIMPLEMENTED, "epilogue " + std::to_string(problem->epilogue) +
@@ -282,21 +297,44 @@ class PackedLinear {
       check_present(problem->y, "y");
       check_present(problem->weight, "the weight");
       check_present(problem->row_count, "the row count");
-      Launch<typename Traits::Linear> launch(format.linear, Traits::kLinearDigest);
+      const auto work =
+          Traits::linear_work(problem->platform, format, problem->n, problem->k, problem->max_rows);
+      Launch<typename Traits::Linear> launch(work.many ? format.linear_many : format.linear,
+                                             Traits::kLinearDigest);
       launch.point(&launch.params.x, problem->x);
       launch.point(&launch.params.weight, problem->weight);
       launch.point(&launch.params.y, problem->y);
       launch.point(&launch.params.row_count, problem->row_count);
-      launch.params.x_row_bytes = format.encode != nullptr ? Traits::encoded_row_bytes(problem->k)
-                                                           : problem->x_stride * sizeof(float);
+      launch.params.x_row_bytes =
+          format.encode != nullptr ? encoded_bytes(*problem) : problem->x_stride * sizeof(float);
       launch.params.y_stride = problem->y_stride;
       launch.params.n = static_cast<uint32_t>(problem->n);
       launch.params.k = static_cast<uint32_t>(problem->k);
       launch.params.epilogue = problem->epilogue;
-      launch.grid(Traits::linear_tasks(launch.params.n));
+      launch.params.tiles = work.tiles;
+      shape(launch, work);
       launch.bytes_read(groups(problem->n) * format.group_bytes(problem->k));
       return launch.emit(sink, error);
     });
+  }
+
+  template <class Problem>
+  static uint64_t encoded_bytes(const Problem& problem) {
+    return Traits::encoded_row_bytes(problem.platform, problem.k);
+  }
+
+  /// Grid, block and shared memory of a record.
+  template <class Record, class Work>
+  static void shape(Record& launch, const Work& work) {
+    constexpr uint64_t kMostX = std::numeric_limits<int32_t>::max(), kMostY = 65535;
+    if (work.x > kMostX || work.y > kMostY) {
+      refuse("a record of " + std::to_string(work.x) + " x " + std::to_string(work.y) +
+             " blocks; at most " + std::to_string(kMostX) + " x " + std::to_string(kMostY) +
+             " can be launched: use smaller chunks of rows");
+    }
+    launch.grid(static_cast<uint32_t>(work.x), static_cast<uint32_t>(work.y));
+    launch.block(work.threads);
+    launch.shared_bytes(work.shared_bytes);
   }
 
   static void check_stride(const char* name, uint64_t stride, uint64_t least) {
@@ -335,8 +373,7 @@ class PackedLinear {
     return guarded(error, [&] {
       check_size(problem, "AtlasGroupedProblem");
       check_size(sink, "AtlasRecordSink");
-      check_platform(problem->platform);
-      const PackedFormat& format = find_format(problem->format);
+      const PackedFormat& format = find_format(problem->platform, problem->format);
       check_problem("a product of experts", format, problem->n, problem->k, problem->max_rows);
       check_experts(*problem, format);
       check_stride("y_stride", problem->y_stride, problem->n);
@@ -347,21 +384,25 @@ class PackedLinear {
       check_present(problem->offsets, "offsets");
       // Every row has one expert, so there are never more at work than rows.
       const uint32_t busy = std::min(problem->max_rows, problem->experts);
-      Launch<typename Traits::Grouped> launch(format.grouped, Traits::kGroupedDigest);
+      const auto work = Traits::grouped_work(problem->platform, format, problem->n, problem->k,
+                                             problem->experts, problem->max_rows);
+      Launch<typename Traits::Grouped> launch(work.many ? format.grouped_many : format.grouped,
+                                              Traits::kGroupedDigest);
       launch.point(&launch.params.x, problem->x);
       launch.point(&launch.params.weight, problem->weight);
       launch.point(&launch.params.y, problem->y);
       launch.point(&launch.params.offsets, problem->offsets);
       launch.point(&launch.params.source, problem->source);
-      launch.params.x_row_bytes = format.encode != nullptr ? Traits::encoded_row_bytes(problem->k)
-                                                           : problem->x_stride * sizeof(float);
+      launch.params.x_row_bytes =
+          format.encode != nullptr ? encoded_bytes(*problem) : problem->x_stride * sizeof(float);
       launch.params.y_stride = problem->y_stride;
       launch.params.expert_bytes = problem->expert_bytes;
       launch.params.n = static_cast<uint32_t>(problem->n);
       launch.params.k = static_cast<uint32_t>(problem->k);
       launch.params.experts = problem->experts;
-      launch.params.tasks = Traits::grouped_tasks(launch.params.n, busy);
-      launch.grid(launch.params.tasks);
+      launch.params.tasks = static_cast<uint32_t>(work.x);
+      launch.params.tiles = work.tiles;
+      shape(launch, work);
       launch.bytes_read(busy * packed_bytes(format, problem->n, problem->k));
       return launch.emit(sink, error);
     });
@@ -372,10 +413,9 @@ class PackedLinear {
     return guarded(error, [&] {
       check_size(problem, "AtlasGroupedProblem");
       if (needs == nullptr) refuse("the needs are null");
-      check_platform(problem->platform);
-      const PackedFormat& format = find_format(problem->format);
+      const PackedFormat& format = find_format(problem->platform, problem->format);
       check_problem("a product of experts", format, problem->n, problem->k, problem->max_rows);
-      fill_needs(format, problem->k, 1u << ATLAS_EPILOGUE_NONE, needs);
+      fill_needs(*problem, format, 1u << ATLAS_EPILOGUE_NONE, needs);
       return ATLAS_OK;
     });
   }
@@ -386,9 +426,10 @@ class PackedLinear {
       check_size(problem, "AtlasEncodeProblem");
       check_size(sink, "AtlasRecordSink");
       check_platform(problem->platform);
+      const auto formats = Traits::formats(problem->platform);
       const std::string_view wanted = problem->encoding == nullptr ? "" : problem->encoding;
       const PackedFormat* format = nullptr;
-      for (const PackedFormat& each : Traits::formats()) {
+      for (const PackedFormat& each : formats) {
         if (each.encode != nullptr && wanted == each.encoding) format = &each;
       }
       if (format == nullptr) {
@@ -396,7 +437,7 @@ class PackedLinear {
                       "input encoding '" + std::string(wanted) + "' is not one of this plugin's");
       }
       // Any format with the encoding will do; the smallest block decides about k.
-      for (const PackedFormat& each : Traits::formats()) {
+      for (const PackedFormat& each : formats) {
         if (each.encode != nullptr && wanted == each.encoding && each.block < format->block) {
           format = &each;
         }
@@ -411,9 +452,9 @@ class PackedLinear {
       launch.point(&launch.params.out, problem->out);
       launch.point(&launch.params.row_count, problem->row_count);
       launch.params.x_stride = problem->x_stride;
-      launch.params.out_row_bytes = Traits::encoded_row_bytes(problem->k);
+      launch.params.out_row_bytes = encoded_bytes(*problem);
       launch.params.k = static_cast<uint32_t>(problem->k);
-      launch.grid(problem->max_rows);
+      shape(launch, Traits::encode_work(problem->platform, problem->k, problem->max_rows));
       return launch.emit(sink, error);
     });
   }
@@ -423,8 +464,7 @@ class PackedLinear {
     return guarded(error, [&] {
       check_size(problem, "AtlasGatherProblem");
       check_size(sink, "AtlasRecordSink");
-      check_platform(problem->platform);
-      const PackedFormat& format = find_format(problem->format);
+      const PackedFormat& format = find_format(problem->platform, problem->format);
       check_problem("a gather", format, problem->n, problem->k, problem->max_rows);
       check_stride("y_stride", problem->y_stride, problem->k);
       if (problem->id_stride < sizeof(uint32_t)) {
@@ -443,7 +483,7 @@ class PackedLinear {
       launch.params.id_stride = problem->id_stride;
       launch.params.n = static_cast<uint32_t>(problem->n);
       launch.params.k = static_cast<uint32_t>(problem->k);
-      launch.grid(problem->max_rows);
+      shape(launch, Traits::gather_work(problem->platform, problem->max_rows));
       launch.bytes_read(problem->max_rows * (format.group_bytes(problem->k) / Traits::kRowGroup));
       return launch.emit(sink, error);
     });
@@ -462,20 +502,41 @@ constexpr AtlasPlugin quant_plugin(const AtlasQuantApi* api) {
           nullptr};
 }
 
-/// Three kernels for each format, and those that every format shares.
-template <class Traits, size_t kFormats, size_t kShared>
-consteval std::array<AtlasDescriptorKernel, 3 * kFormats + kShared> kernels_of(
-    const std::array<PackedFormat, kFormats>& formats,
-    const std::array<AtlasDescriptorKernel, kShared>& shared) {
-  std::array<AtlasDescriptorKernel, 3 * kFormats + kShared> all{};
+/// The descriptor of a plugin for the CPU and the three GPU platforms: every kernel of its tables
+/// on each (the GPU platforms' have the same names), and the kernels that encode inputs.
+template <class Traits, size_t kCpu, size_t kCpuEncodes, size_t kGpu, size_t kGpuEncodes>
+consteval auto describe_products(const Identity& identity,
+                                 const std::array<PackedFormat, kCpu>& cpu,
+                                 const std::array<const char*, kCpuEncodes>& cpu_encodes,
+                                 const std::array<PackedFormat, kGpu>& gpu,
+                                 const std::array<const char*, kGpuEncodes>& gpu_encodes) {
+  constexpr std::array<std::string_view, 3> kGpus = {"h200", "gb10", "strix-hip"};
+  std::array<AtlasDescriptorKernel,
+             3 * kCpu + kCpuEncodes + kGpus.size() * (5 * kGpu + kGpuEncodes)>
+      all{};
   size_t at = 0;
-  for (const PackedFormat& format : formats) {
-    all[at++] = required_kernel(Traits::kPlatform, format.linear, Traits::kLinearDigest);
-    all[at++] = required_kernel(Traits::kPlatform, format.grouped, Traits::kGroupedDigest);
-    all[at++] = required_kernel(Traits::kPlatform, format.gather, Traits::kGatherDigest);
+  const auto add = [&](std::string_view platform, const auto& formats,
+                       const auto& encodes) consteval {
+    for (const PackedFormat& format : formats) {
+      all[at++] = required_kernel(platform, format.linear, Traits::kLinearDigest);
+      all[at++] = required_kernel(platform, format.grouped, Traits::kGroupedDigest);
+      all[at++] = required_kernel(platform, format.gather, Traits::kGatherDigest);
+      if (format.linear_many == nullptr) continue;
+      all[at++] = required_kernel(platform, format.linear_many, Traits::kLinearDigest);
+      all[at++] = required_kernel(platform, format.grouped_many, Traits::kGroupedDigest);
+    }
+    for (const char* encode : encodes) {
+      all[at++] = required_kernel(platform, encode, Traits::kEncodeDigest);
+    }
+  };
+  add("cpu", cpu, cpu_encodes);
+  if constexpr (kGpu == 0) {
+    return describe(identity, std::array<std::string_view, 1>{"cpu"}, all);
+  } else {
+    for (const std::string_view platform : kGpus) add(platform, gpu, gpu_encodes);
+    return describe(identity, std::array<std::string_view, 4>{"cpu", "h200", "gb10", "strix-hip"},
+                    all);
   }
-  for (const AtlasDescriptorKernel& kernel : shared) all[at++] = kernel;
-  return all;
 }
 
 }  // namespace atlas::sdk

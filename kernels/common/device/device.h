@@ -11,4 +11,5 @@
 #include "kernels/common/device/math.h"
 #include "kernels/common/device/matrix.h"
 #include "kernels/common/device/memory.h"
+#include "kernels/common/device/pairs.h"
 #include "kernels/common/device/warp.h"

@@ -128,6 +128,15 @@ ATLAS_DEVICE void schedule_barrier() {
 #endif
 }
 
+/// The same word, of which HIP's compiler knows nothing: what follows from it is computed again
+/// where it is used, rather than kept in registers.
+ATLAS_DEVICE uint32_t forgotten(uint32_t word) {
+#if defined(ATLAS_FORM_HIP)
+  asm volatile("" : "+v"(word));
+#endif
+  return word;
+}
+
 /// In a loop that waits for another block or for the host: lets others run.
 ATLAS_DEVICE void pause(ATLAS_SITE_ONLY) {
 #if defined(ATLAS_FORM_CUDA)

@@ -32,6 +32,14 @@
 #include "kernels/common/gpu_products.h"
 #include "plugins/abi/atlas_plugin.h"  // ATLAS_EPILOGUE_*
 
+// Registers that are loaded before they are read, which not every host compiler sees.
+#if defined(ATLAS_FORM_EMULATED)
+#define ATLAS_UNSET \
+  {}
+#else
+#define ATLAS_UNSET
+#endif
+
 namespace atlas::kernels {
 
 /// run += a block whose elements share scales: each sum of F::kFold elements times its scale.
@@ -198,7 +206,7 @@ ATLAS_DEVICE void few_rows_tasks(const ProductTiles& tiles, uint32_t row_count,
   const uint64_t group_bytes = F::group_bytes(tiles.k);
   const uint8_t* weight = tiles.weight + tiles.first * group_bytes;
   uint32_t run = begin / tiles.count, tile = begin % tiles.count;
-  UnitBatch<F> now;
+  UnitBatch<F> now ATLAS_UNSET;
   load_batch(now, weight + tile * group_bytes, (first_run + run) * kRunUnits, units, tiles.k);
   for (uint32_t task = begin; task < end; ++task) {
     const uint8_t* group = weight + tile * group_bytes;
@@ -210,7 +218,7 @@ ATLAS_DEVICE void few_rows_tasks(const ProductTiles& tiles, uint32_t row_count,
     Sums sums[1][kFewGroups] = {};
     ATLAS_ROLLED  // the activations of all batches would stand in registers together
         for (uint32_t batch = 0; batch < kBatches; ++batch) {
-      UnitBatch<F> next;
+      UnitBatch<F> next ATLAS_UNSET;
       if (batch + 1 < kBatches) {
         load_batch(next, group, unit + (batch + 1) * F::kAhead, units, tiles.k);
       } else if (task + 1 < end) {
@@ -301,9 +309,14 @@ ATLAS_DEVICE void linear_few(const LinearParams& params) {
 }
 
 // ---- Many rows
-// A block does 4 * kManyTiles groups of outputs for 128 rows. Activations go through shared memory
-// by asynchronous copies, three stages of 64 elements; weights go to the registers of the warps
-// that multiply with them, a stage ahead.
+// A block does 4 * kManyTiles groups of outputs for 128 rows (64 with WMMA). Activations go through
+// shared memory by asynchronous copies, three stages of 64 elements; weights go to the registers of
+// the warps that multiply with them, a stage ahead.
+
+inline constexpr uint32_t kManyRows = many_rows_of(kFamily), kManyWarpRows = kManyRows / 2;
+inline constexpr uint32_t kManyStageBytes = many_stage_bytes(kFamily);
+/// Threads that copy a row of a stage.
+inline constexpr uint32_t kManyCopiers = kProductThreads / kManyRows;
 
 template <class F>
 struct ManyUnits {
@@ -312,7 +325,8 @@ struct ManyUnits {
 };
 /// Whether registers for a second stage of weights are there.
 template <class F>
-inline constexpr bool kManyAhead = sizeof(ManyUnits<F>) <= 192;
+inline constexpr bool kManyAhead = sizeof(ManyUnits<F>) <= 192 &&
+                                   (kFamily == MatrixFamily::kMma || F::kFold == 0);
 
 /// Unit number `unit` of the warp's groups.
 template <class F>
@@ -339,18 +353,20 @@ ATLAS_DEVICE void load_many_stage(ManyUnits<F>& to, const ProductTiles& tiles, u
 /// use different banks.
 ATLAS_DEVICE uint32_t many_flip(uint32_t row) { return row % 2 * 4; }
 
-/// Begins the copies of a stage: a thread has half a row. Rows past the last repeat it.
+/// Begins the copies of a stage: a thread has a part of a row. Rows past the last repeat it.
 template <class F>
 ATLAS_DEVICE void copy_stage_inputs(const uint8_t* row, uint32_t stage, uint32_t k) {
-  const uint32_t slot = stage % kManyStages, line = device::thread_index() / 2;
+  const uint32_t slot = stage % kManyStages, line = device::thread_index() / kManyCopiers;
+  constexpr uint32_t kPieces = 8 / kManyCopiers;
+  const uint32_t part = device::thread_index() % kManyCopiers;
   uint8_t* to = device::shared_memory<uint8_t>(kProductSharedHead) + slot * kManyStageBytes;
   ATLAS_UNROLL
-  for (uint32_t i = 0; i < 4; ++i) {
-    const uint32_t piece = device::thread_index() % 2 * 4 + i;
+  for (uint32_t i = 0; i < kPieces; ++i) {
+    const uint32_t piece = part * kPieces + i;
     device::async_copy<16>(to + line * kManyRowBytes + 16 * (piece ^ many_flip(line)),
                            row + stage * kManyRowBytes + 16 * piece);
   }
-  if (F::kMinima && device::thread_index() % 2 == 0) {
+  if (F::kMinima && part == 0) {
     device::async_copy<8>(to + kManyRows * kManyRowBytes + line * 8,
                           row + bf16_sums_offset(k) + stage * 8);
   }
@@ -364,7 +380,7 @@ ATLAS_DEVICE void many_rows(const ProductTiles& tiles, const ProductRows& rows,
   constexpr uint32_t kRunStages = F::kRun / kManyStage;
   const uint32_t warp_row = warp_index() / 4 * kManyWarpRows;
   const uint32_t tile = warp_index() % 4 * kTiles;
-  const uint32_t line = thread_index() / 2;
+  const uint32_t line = thread_index() / kManyCopiers;
   const uint8_t* row = rows.row(line < rows.count ? line : rows.count - 1);
   const auto stages = static_cast<uint32_t>(whole_units(tiles.k, kManyStage));
   const bool works = warp_row < rows.count && tile < tiles.count;  // the warp, all lanes alike
@@ -374,7 +390,7 @@ ATLAS_DEVICE void many_rows(const ProductTiles& tiles, const ProductRows& rows,
     if (stage < stages) copy_stage_inputs<F>(row, stage, tiles.k);
     async_commit();
   }
-  ManyUnits<F> now;
+  ManyUnits<F> now ATLAS_UNSET;
   if (works && kManyAhead<F>) load_many_stage<F>(now, tiles, tile, 0);
   Sums totals[kTiles][kGroups] = {}, sums[kTiles][kGroups] = {};
   for (uint32_t stage = 0; stage < stages; ++stage) {
@@ -384,7 +400,7 @@ ATLAS_DEVICE void many_rows(const ProductTiles& tiles, const ProductRows& rows,
       copy_stage_inputs<F>(row, stage + kManyStages - 1, tiles.k);
     async_commit();
     if (!works) continue;
-    ManyUnits<F> next;
+    ManyUnits<F> next ATLAS_UNSET;
     if (kManyAhead<F> && stage + 1 < stages) {
       load_many_stage<F>(next, tiles, tile, stage + 1);
     }
@@ -426,11 +442,16 @@ ATLAS_DEVICE void many_rows(const ProductTiles& tiles, const ProductRows& rows,
       for (uint32_t block = 0; block < kStageBlocks; ++block) {
         multiply(now.unit[block / kUnitBlocks], block);
       }
+    } else if constexpr (ManyUnits<F>::kCount == 1) {
+      typename F::Unit fresh[kTiles] ATLAS_UNSET;
+      load_many_units<F>(fresh, tiles, tile, stage);
+      ATLAS_UNROLL
+      for (uint32_t block = 0; block < kStageBlocks; ++block) multiply(fresh, block);
     } else {
       static_assert(kUnitBlocks == 1);
       ATLAS_ROLLED
       for (uint32_t block = 0; block < kStageBlocks; ++block) {
-        typename F::Unit fresh[kTiles];
+        typename F::Unit fresh[kTiles] ATLAS_UNSET;
         load_many_units<F>(fresh, tiles, tile, stage * kStageBlocks + block);
         multiply(fresh, block);
       }

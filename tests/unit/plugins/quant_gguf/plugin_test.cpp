@@ -97,10 +97,10 @@ TEST_SUITE("quant_gguf") {
     file.query.struct_size = 8;
     CHECK(ask_claim().code == ATLAS_INVALID_ARGUMENT);
     file.query.struct_size = sizeof(file.query);
-    file.query.platform = "h200";
+    file.query.platform = "abacus";
     const Answer answer = ask_claim();
     CHECK(answer.code == ATLAS_UNIMPLEMENTED);
-    CHECK(contains(answer.message, "h200"));
+    CHECK(contains(answer.message, "'abacus' is not served; this plugin serves 'cpu', 'h200'"));
   }
 
   TEST_CASE_FIXTURE(Fixture, "claim: tensors are walked in steps of the caller's struct") {
