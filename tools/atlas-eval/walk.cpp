@@ -72,8 +72,8 @@ bool decodes(Cut cut, const Walker& walker) {
   return walker.done >= prefill_chunk(cut, walker);
 }
 
-/// One step of the walkers from `slot` on that want this kind; those that took part move on.
-Status step(engine::Stepper& stepper, std::vector<Walker>& walkers, Cut cut, StepKind kind,
+/// One step of the walkers that decode, or of those that do not; those that took part move on.
+Status step(engine::Stepper& stepper, std::vector<Walker>& walkers, Cut cut, bool decoding,
             const RowVisitor& visit) {
   std::vector<StepRows> rows;
   std::vector<Walker*> taking;
@@ -81,7 +81,7 @@ Status step(engine::Stepper& stepper, std::vector<Walker>& walkers, Cut cut, Ste
   for (size_t slot = 0; slot < walkers.size(); ++slot) {
     Walker& walker = walkers[slot];
     const bool decode = decodes(cut, walker);
-    if (walker.left() == 0 || room == 0 || decode != (kind == StepKind::kDecode)) continue;
+    if (walker.left() == 0 || room == 0 || decode != decoding) continue;
     uint32_t count = 1;
     if (!decode) {
       // Strangers are cut in another way, so that rows of the others stand at odd places.
@@ -95,6 +95,7 @@ Status step(engine::Stepper& stepper, std::vector<Walker>& walkers, Cut cut, Ste
     taking.push_back(&walker);
   }
   if (rows.empty()) return {};
+  const StepKind kind = decoding ? stepper.decode_kind() : StepKind::kPrefill;
   ATLAS_ASSIGN_OR_RETURN(const std::vector<float> logits, stepper.run(kind, rows));
   size_t offset = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -116,8 +117,8 @@ Status walk_together(engine::Stepper& stepper, std::vector<Walker> walkers, Cut 
     return !walker.stranger && walker.left() > 0;
   };
   while (std::any_of(walkers.begin(), walkers.end(), unfinished)) {
-    ATLAS_RETURN_IF_ERROR(step(stepper, walkers, cut, StepKind::kPrefill, visit));
-    ATLAS_RETURN_IF_ERROR(step(stepper, walkers, cut, StepKind::kDecode, visit));
+    ATLAS_RETURN_IF_ERROR(step(stepper, walkers, cut, false, visit));
+    ATLAS_RETURN_IF_ERROR(step(stepper, walkers, cut, true, visit));
   }
   return {};
 }

@@ -165,4 +165,15 @@ TEST_CASE("identity: ids beyond the vocabulary are refused") {
   CHECK(result.error().message() == "the ids have 280, and the vocabulary has 280 tokens");
 }
 
+TEST_CASE("identity: a model with a draft head decodes by verify steps") {
+  const auto settings =
+      identity_settings(tiny_options(ATLAS_SOURCE_DIR "/tests/golden/qwen/qwen4_base"));
+  REQUIRE_MESSAGE(settings, settings.error().message());
+  IdentityOptions options;
+  options.seconds = 20;
+  const auto result = compare_identity(*settings, options);
+  REQUIRE_MESSAGE(result, result.error().message());
+  CHECK_MESSAGE(result->identical(), result->text());
+}
+
 TEST_SUITE_END();
