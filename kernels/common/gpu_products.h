@@ -13,15 +13,21 @@ namespace atlas::kernels {
 
 inline constexpr uint32_t kProductWarps = 8;
 inline constexpr uint32_t kProductThreads = kProductWarps * device::kMatrixLanes;
+/// Of a dense product for few rows: all that a unit's registers allow, so that matrices of few
+/// outputs, which have few blocks, keep enough loads under way.
+inline constexpr uint32_t kFewWarps = 16;
+inline constexpr uint32_t kFewThreads = kFewWarps * device::kMatrixLanes;
 /// Shared memory of every product begins with this, for finding an expert's rows.
 inline constexpr uint32_t kProductSharedHead = 64;
 
 /// Few rows: 16 at most a block, and tasks (a run of k of a group of 16 outputs) whose values stand
 /// in shared memory together.
 inline constexpr uint32_t kFewRows = 16;
-inline constexpr uint32_t kFewTasks = 40;
+inline constexpr uint32_t kFewTasks = 48;
 inline constexpr uint32_t kFewTiles = 4;  // groups of outputs of a block, at most
-inline constexpr uint32_t kFewCells = kFewTiles * kTileOutputs * kFewRows / kProductThreads;
+constexpr uint32_t few_cells(uint32_t warps) {
+  return kFewTiles * kTileOutputs * kFewRows / (warps * device::kMatrixLanes);
+}
 
 /// Many rows: 128 a block, two halves of 64 (with WMMA, whose weights need twice the registers,
 /// half as many); shared memory has stages of 64 elements along k, and behind them the sums of two
@@ -81,15 +87,16 @@ constexpr const GpuTraits* gpu_traits(std::string_view platform) {
   return nullptr;
 }
 
-/// Groups of outputs of a block for few rows: as many as leave two blocks a unit, so that rows of x
-/// are read seldom; at least so many that every warp has a task where k is short. `matrices`: as
-/// many products run in one launch (experts).
-constexpr uint32_t few_tiles(const GpuTraits& gpu, uint64_t n, uint64_t k, uint64_t matrices) {
+/// Groups of outputs of a block for few rows: as many as leave every unit its blocks of `warps`
+/// (16 warps of a unit together), so that rows of x are read seldom; at least so many that every
+/// warp has a task where k is short. `matrices`: as many products run in one launch (experts).
+constexpr uint32_t few_tiles(const GpuTraits& gpu, uint32_t warps, uint64_t n, uint64_t k,
+                             uint64_t matrices) {
   const uint64_t all = uint64_t{tiles_of(n)} * matrices;
   const uint64_t runs = whole_units(k, kBf16Run);
   uint32_t tiles = 1;
   while (tiles < kFewTiles &&
-         all / (2 * tiles) >= (runs * tiles < kProductWarps ? gpu.units / 2 : 2 * gpu.units)) {
+         all / (2 * tiles) >= (runs * tiles < warps ? gpu.units / 2 : gpu.units * 16 / warps)) {
     tiles *= 2;
   }
   return tiles;
@@ -122,10 +129,10 @@ constexpr ProductLaunch linear_launch(const GpuTraits& gpu, bool many, bool wide
             0,
             true};
   }
-  const uint32_t tiles = few_tiles(gpu, n, k, 1);
+  const uint32_t tiles = few_tiles(gpu, kFewWarps, n, k, 1);
   return {whole_units(tiles_of(n), tiles),
           whole_units(max_rows, kFewRows),
-          kProductThreads,
+          kFewThreads,
           few_shared_bytes(gpu.family, max_rows),
           tiles,
           false};
@@ -138,7 +145,8 @@ constexpr ProductLaunch grouped_launch(const GpuTraits& gpu, bool many, bool wid
   const uint32_t busy = std::min(max_rows, experts);
   ProductLaunch launch;
   launch.many = many;
-  launch.tiles = many ? 4 * many_tiles(gpu.family, wide) : few_tiles(gpu, n, k, busy);
+  launch.tiles =
+      many ? 4 * many_tiles(gpu.family, wide) : few_tiles(gpu, kProductWarps, n, k, busy);
   const uint64_t chunks = busy + max_rows / (many ? many_rows_of(gpu.family) : kFewRows);
   const uint64_t items = chunks * whole_units(tiles_of(n), launch.tiles);
   launch.x = std::min<uint64_t>(items, gpu.units * (many ? 2 : 16));

@@ -242,11 +242,13 @@ ATLAS_DEVICE void few_rows_tasks(const ProductTiles& tiles, uint32_t row_count,
   }
 }
 
-/// All threads of the block come here with the same arguments. Shared memory: few_shared_bytes.
-template <class F>
+/// All threads of a block of kWarps come here with the same arguments. Shared memory:
+/// few_shared_bytes.
+template <class F, uint32_t kWarps>
 ATLAS_DEVICE void few_rows(const ProductTiles& tiles, const ProductRows& rows,
                            const ProductResult& result) {
   using namespace device;
+  constexpr uint32_t kThreads = kWarps * kWarpLanes, kOwn = few_cells(kWarps);
   auto* parts = shared_memory<float>(kProductSharedHead);
   FewInputs inputs{{}, (rows.count + kColumns - 1) / kColumns};
   ATLAS_UNROLL
@@ -258,17 +260,17 @@ ATLAS_DEVICE void few_rows(const ProductTiles& tiles, const ProductRows& rows,
   const auto runs = static_cast<uint32_t>(whole_units(tiles.k, F::kRun));
   const uint32_t round = kFewTasks / tiles.count;  // runs
   const uint32_t cells = tiles.count * rows.count * kTileOutputs;
-  float totals[kFewCells] = {};
+  float totals[kOwn] = {};
   for (uint32_t first = 0; first < runs; first += round) {
     const uint32_t count = runs - first < round ? runs - first : round;
     const uint32_t tasks = count * tiles.count;
-    const uint32_t begin = warp_index() * tasks / kProductWarps;
-    const uint32_t end = (warp_index() + 1) * tasks / kProductWarps;
+    const uint32_t begin = warp_index() * tasks / kWarps;
+    const uint32_t end = (warp_index() + 1) * tasks / kWarps;
     if (begin < end) few_rows_tasks<F>(tiles, rows.count, inputs, first, begin, end, parts);
     block_barrier();  // the round's values are written before they are added up
     ATLAS_UNROLL
-    for (uint32_t i = 0; i < kFewCells; ++i) {
-      const uint32_t cell = i * kProductThreads + thread_index();
+    for (uint32_t i = 0; i < kOwn; ++i) {
+      const uint32_t cell = i * kThreads + thread_index();
       if (cell >= cells) continue;
       const uint32_t tile = cell / kTileOutputs % tiles.count;
       const uint32_t row = cell / kTileOutputs / tiles.count;
@@ -280,8 +282,8 @@ ATLAS_DEVICE void few_rows(const ProductTiles& tiles, const ProductRows& rows,
     block_barrier();  // and read before the next round, or the next work, overwrites them
   }
   ATLAS_UNROLL
-  for (uint32_t i = 0; i < kFewCells; ++i) {
-    const uint32_t cell = i * kProductThreads + thread_index();
+  for (uint32_t i = 0; i < kOwn; ++i) {
+    const uint32_t cell = i * kThreads + thread_index();
     if (cell >= cells) continue;
     const uint32_t group = tiles.first + cell / kTileOutputs % tiles.count;
     const uint32_t output = group * kTileOutputs + cell % kTileOutputs;
@@ -305,7 +307,8 @@ ATLAS_DEVICE void linear_few(const LinearParams& params) {
                            params.k};
   const ProductRows rows{static_cast<const uint8_t*>(params.x), nullptr, params.x_row_bytes, first,
                          left < kFewRows ? left : kFewRows};
-  few_rows<F>(tiles, rows, {params.y, params.y_stride, params.epilogue == ATLAS_EPILOGUE_ADD});
+  few_rows<F, kFewWarps>(tiles, rows,
+                         {params.y, params.y_stride, params.epilogue == ATLAS_EPILOGUE_ADD});
 }
 
 // ---- Many rows

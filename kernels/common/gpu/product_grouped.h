@@ -83,9 +83,11 @@ ATLAS_DEVICE void each_item(const GroupedParams& params, uint32_t tiles, const M
 
 template <class F>
 ATLAS_DEVICE void grouped_few(const GroupedParams& params) {
-  each_item<F, kFewRows>(params, params.tiles,
-                         [](const ProductTiles& tiles, const ProductRows& rows,
-                            const ProductResult& result) { few_rows<F>(tiles, rows, result); });
+  each_item<F, kFewRows>(
+      params, params.tiles,
+      [](const ProductTiles& tiles, const ProductRows& rows, const ProductResult& result) {
+        few_rows<F, kProductWarps>(tiles, rows, result);
+      });
 }
 
 template <class F>
@@ -133,7 +135,7 @@ ATLAS_DEVICE void gather(const GatherParams& params) {
 /// The five kernels of a format: products for few rows and for many, dense and of experts, and
 /// rows.
 #define ATLAS_PRODUCT_KERNELS(name, F)                                            \
-  ATLAS_DEVICE_KERNEL_BLOCKS(linear_##name, LinearParams, kProductThreads, 2) {   \
+  ATLAS_DEVICE_KERNEL_BLOCKS(linear_##name, LinearParams, kFewThreads, 1) {       \
     linear_few<F>(params);                                                        \
   }                                                                               \
   ATLAS_DEVICE_KERNEL(linear_##name##_many, LinearParams, kProductThreads) {      \
