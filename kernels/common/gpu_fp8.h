@@ -3,8 +3,8 @@
 //   group = scales, as fp8.h counts their bytes; then units of 32 elements, 512 bytes of codes
 //   kRow:   16 float32;  kBlock: ceil(k / 128) float32;  kMx: 16 ue8m0 bytes a unit, in the order
 //           of row_place
-// A word of 8 codes is two times four bytes, and the bytes of four stand in the order 2, 0, 3, 1: so
-// a pair of neighbours lies in the upper bytes of halves, or in the lower.
+// A word of 8 codes is two times four bytes, and the bytes of four stand in the order 2, 0, 3, 1:
+// so a pair of neighbours lies in the upper bytes of halves, or in the lower.
 #pragma once
 
 #include <cstdint>

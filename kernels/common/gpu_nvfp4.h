@@ -32,8 +32,9 @@ constexpr uint32_t gpu_nvfp4_scale_offset(MatrixFamily family, uint32_t row) {
   return 4 * (family == MatrixFamily::kMma ? row_place(family, row) : row);
 }
 
-/// Bits of a code as the lower element of pair `pair` of a word; the higher one is 16 bits up. Pairs
-/// 0 to 2 are moved by 0, 3 and 6 bits to the left, pair 3 has its bits where they leave room.
+/// Bits of a code as the lower element of pair `pair` of a word; the higher one is 16 bits up.
+/// Pairs 0 to 2 are moved by 0, 3 and 6 bits to the left, pair 3 has its bits where they leave
+/// room.
 constexpr uint32_t nvfp4_place(uint32_t pair, uint32_t code) {
   const uint32_t sign = code >> 3, magnitude = code & 7;
   if (pair < 3) return (sign << 15 | magnitude << 6) >> 3 * pair;
@@ -71,8 +72,7 @@ inline void pack_gpu_nvfp4(MatrixFamily family, const uint8_t* const* codes,
   const float head = matrix_scale * kGpuNvfp4HeadFactor;
   for (uint32_t row = 0; row < kTileOutputs; ++row) std::memcpy(out + 4 * row, &head, 4);
   out += kGpuNvfp4Head;
-  for (uint64_t unit = 0; unit < whole_units(k, kGpuNvfp4Unit);
-       ++unit, out += kGpuNvfp4UnitBytes) {
+  for (uint64_t unit = 0; unit < whole_units(k, kGpuNvfp4Unit); ++unit, out += kGpuNvfp4UnitBytes) {
     for (uint32_t row = 0; row < kTileOutputs; ++row) {
       for (uint64_t s = 0; codes[row] != nullptr && s < 4 && 64 * unit + 16 * s < k; ++s) {
         out[gpu_nvfp4_scale_offset(family, row) + s] = gpu_nvfp4_scale(scales[row][4 * unit + s]);
@@ -85,7 +85,8 @@ inline void pack_gpu_nvfp4(MatrixFamily family, const uint8_t* const* codes,
         for (uint32_t e = 0; e < kWordElements; ++e) {
           const device::Element at = word_element(family, strand, i % words, e);
           const uint64_t element = 64 * unit + i / words * kBlockElements + at.k;
-          if (codes[at.row] == nullptr || element >= k || scales[at.row][element / 16] == 0) continue;
+          if (codes[at.row] == nullptr || element >= k || scales[at.row][element / 16] == 0)
+            continue;
           const uint32_t code = codes[at.row][element / 2] >> 4 * (element % 2) & 15;
           word |= nvfp4_place(e / 2, code) << 16 * (e % 2);
         }

@@ -1,8 +1,9 @@
 // The resident layout of block-quantized weights (GGUF's formats) on GPUs; gpu_weights.h says what
 // strands and words are. Codes and scales are those of packed.h, in another order.
 //
-//   unit   = scales of its blocks of 32 elements, high bits, codes; 64 elements, or 32 of 8-bit codes
-//   scales = a record a row, in the order of row_place, of each block: kF16: f16 d; kF16Min: f16 d
+//   unit   = scales of its blocks of 32 elements, high bits, codes; 64 elements, or 32 of 8-bit
+//   codes scales = a record a row, in the order of row_place, of each block: kF16: f16 d; kF16Min:
+//   f16 d
 //            and m; kByteMin: u8 scale and min; kByteHalves: two i8 scales
 //   high   = a strand's words' bits: one byte or two a word. 1 bit: pair j of a word has bits j and
 //            4 + j; 2 bits: bits 2 j and 8 + 2 j
@@ -26,13 +27,9 @@ struct GpuPacked {
   constexpr uint32_t unit() const { return bytes() ? 32 : 64; }  // elements
   constexpr uint32_t blocks() const { return unit() / kBlockElements; }
   /// Bytes of a row's record of one block; of all blocks of a unit; of a head.
-  constexpr uint32_t block_record() const {
-    return layout.scales == PackedScales::kF16Min ? 4 : 2;
-  }
+  constexpr uint32_t block_record() const { return layout.scales == PackedScales::kF16Min ? 4 : 2; }
   constexpr uint32_t record() const { return blocks() * block_record(); }
-  constexpr uint32_t head_record() const {
-    return layout.large() ? (layout.has_min() ? 4 : 2) : 0;
-  }
+  constexpr uint32_t head_record() const { return layout.large() ? (layout.has_min() ? 4 : 2) : 0; }
   constexpr uint32_t high_bits() const { return layout.high_words(); }
   constexpr uint32_t high_offset() const { return kTileOutputs * record(); }
   constexpr uint32_t codes_offset() const {

@@ -1,4 +1,5 @@
-// Products with the block formats of GGUF of 256 elements: kernels/common/gpu/linear_packed.h built for gb10.
+// Products with the block formats of GGUF of 256 elements: kernels/common/gpu/linear_packed.h built
+// for gb10.
 #include "kernels/common/gpu/linear_packed.h"
 
 namespace atlas::kernels {

@@ -1,4 +1,5 @@
-// Products with the block formats of GGUF of 32 elements: kernels/common/gpu/linear_packed.h built for h200.
+// Products with the block formats of GGUF of 32 elements: kernels/common/gpu/linear_packed.h built
+// for h200.
 #include "kernels/common/gpu/linear_packed.h"
 
 namespace atlas::kernels {

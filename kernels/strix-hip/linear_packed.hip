@@ -1,4 +1,5 @@
-// Products with the block formats of GGUF of 32 elements: kernels/common/gpu/linear_packed.h built for strix-hip.
+// Products with the block formats of GGUF of 32 elements: kernels/common/gpu/linear_packed.h built
+// for strix-hip.
 #include "kernels/common/gpu/linear_packed.h"
 
 namespace atlas::kernels {

@@ -85,8 +85,8 @@ struct Fp8Format {
         strand_offset(kFamily, strand, 8 * word + e / 4 * 4 + gpu_byte_place(e % 4)));
     float scale;
     if constexpr (kMx) {
-      scale = device::ue8m0_value(device::load_as<uint8_t>(group + unit * kTileOutputs +
-                                                           row_place(kFamily, place.row)));
+      scale = device::ue8m0_value(
+          device::load_as<uint8_t>(group + unit * kTileOutputs + row_place(kFamily, place.row)));
     } else {
       scale = device::load_as<float>(group + 4 * (kBlock ? unit / 4 : place.row));
     }

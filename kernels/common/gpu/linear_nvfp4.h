@@ -75,13 +75,11 @@ struct Nvfp4Format {
                                     uint32_t strand, uint32_t word, uint32_t e, uint32_t) {
     const uint8_t* at = group + kGpuNvfp4Head + uint64_t{unit} * kGpuNvfp4UnitBytes;
     const device::Element place = word_element(kFamily, strand, word, e);
-    const auto scales =
-        device::load_as<uint32_t>(at + gpu_nvfp4_scale_offset(kFamily, place.row));
+    const auto scales = device::load_as<uint32_t>(at + gpu_nvfp4_scale_offset(kFamily, place.row));
     const auto bits = device::load_as<uint32_t>(
-        at + kGpuNvfp4Scales +
-        strand_offset(kFamily, strand, 4 * (block * kBlockWords + word)));
-    const uint32_t pair = device::bf16_pair_multiply(
-        code_pair(bits, e / 2), scale_pair(scales, 2 * block + place.k / 16));
+        at + kGpuNvfp4Scales + strand_offset(kFamily, strand, 4 * (block * kBlockWords + word)));
+    const uint32_t pair = device::bf16_pair_multiply(code_pair(bits, e / 2),
+                                                     scale_pair(scales, 2 * block + place.k / 16));
     const float value = e % 2 == 0 ? device::bf16_low(pair) : device::bf16_high(pair);
     return value * device::load_as<float>(group + 4 * place.row);
   }

@@ -1,6 +1,6 @@
 // Products with block-quantized weights (gpu_packed.h), contract "bf16_k16_blocks": integer codes
-// are exact in bf16; the sum of a block is multiplied with its float32 scale, and a minimum with the
-// sum of the block's activations.
+// are exact in bf16; the sum of a block is multiplied with its float32 scale, and a minimum with
+// the sum of the block's activations.
 #pragma once
 
 #include "kernels/common/gpu/product_grouped.h"
@@ -65,9 +65,9 @@ struct PackedFormatOf {
   ATLAS_DEVICE static Unit load(const uint8_t* group, uint32_t unit, uint32_t) {
     const uint8_t* at = group + unit_offset(unit);
     // The lane's rows stand side by side, from this one on.
-    const uint32_t place = row_place(kFamily, kFamily == MatrixFamily::kMma
-                                                  ? device::lane_index() / 4
-                                                  : device::lane_index() / 16);
+    const uint32_t place =
+        row_place(kFamily, kFamily == MatrixFamily::kMma ? device::lane_index() / 4
+                                                         : device::lane_index() / 16);
     Unit out;
     out.high[0] = out.head[0] = 0;
     if constexpr (kHead != 0) {
@@ -94,7 +94,7 @@ struct PackedFormatOf {
   /// Signed bytes in the upper halves of a word's halves as bf16: the low four bits, and 16 times
   /// the high ones.
   ATLAS_DEVICE static uint32_t byte_pair(uint32_t bytes) {
-    const uint32_t codes = bytes ^ 0x80008000u;  // less 128
+    const uint32_t codes = bytes ^ 0x80008000u;                       // less 128
     const uint32_t low = (codes >> 8 & 0x000f000fu) | 0x43004300u;    // 128 + low
     const uint32_t high = (codes >> 12 & 0x000f000fu) | 0x45004500u;  // 2048 + 16 high
     return device::bf16_pair_add(device::bf16_pair_add(low, 0xc300c300u),
@@ -137,8 +137,7 @@ struct PackedFormatOf {
   ATLAS_DEVICE static float scale_of(const uint32_t* records, const uint32_t* head, uint32_t block,
                                      uint32_t half, uint32_t i) {
     if constexpr (kScales == PackedScales::kByteMin) {
-      return half_at(head, 2 * i) *
-             static_cast<float>(byte_at(records, i * kRecord + 2 * block));
+      return half_at(head, 2 * i) * static_cast<float>(byte_at(records, i * kRecord + 2 * block));
     } else if constexpr (kScales == PackedScales::kByteHalves) {
       return half_at(head, i) * static_cast<float>(static_cast<int8_t>(
                                     byte_at(records, i * kRecord + 2 * block + half)));
@@ -193,8 +192,9 @@ struct PackedFormatOf {
           codes + strand_offset(kFamily, strand, 8 * w + e / 4 * 4 + gpu_byte_place(e % 4))));
     } else {
       const uint32_t place_of = e / 2 + 4 * (e % 2);
-      uint32_t bits = device::load_as<uint32_t>(codes + strand_offset(kFamily, strand, 4 * w)) >>
-                          4 * place_of & 15;
+      uint32_t bits =
+          device::load_as<uint32_t>(codes + strand_offset(kFamily, strand, 4 * w)) >> 4 * place_of &
+          15;
       const uint8_t* high = at + kPacked.high_offset() + (strand * kUnitWords + w) * kHigh;
       if constexpr (kHigh == 1) bits |= (device::load_as<uint8_t>(high) >> place_of & 1) << 4;
       if constexpr (kHigh == 2) bits |= (device::load_as<uint16_t>(high) >> 2 * place_of & 3) << 4;
@@ -206,9 +206,9 @@ struct PackedFormatOf {
   }
 };
 
-#define ATLAS_PACKED_KERNELS(name, NAME)                                                     \
-  using Format##NAME =                                                                       \
-      PackedFormatOf<kPacked##NAME.codes, kPacked##NAME.scales, kPacked##NAME.zero>;         \
+#define ATLAS_PACKED_KERNELS(name, NAME)                                             \
+  using Format##NAME =                                                               \
+      PackedFormatOf<kPacked##NAME.codes, kPacked##NAME.scales, kPacked##NAME.zero>; \
   ATLAS_PRODUCT_KERNELS(name, Format##NAME)
 
 }  // namespace atlas::kernels

@@ -16,9 +16,9 @@ struct BlockCase {
   const char* name;
   PackedLayout layout;
 };
-constexpr BlockCase kCases[] = {
-    {"q4_0", kPackedQ4_0}, {"q4_1", kPackedQ4_1}, {"q5_0", kPackedQ5_0}, {"q5_1", kPackedQ5_1},
-    {"q8_0", kPackedQ8_0}, {"q4_k", kPackedQ4_K}, {"q5_k", kPackedQ5_K}, {"q6_k", kPackedQ6_K}};
+constexpr BlockCase kCases[] = {{"q4_0", kPackedQ4_0}, {"q4_1", kPackedQ4_1}, {"q5_0", kPackedQ5_0},
+                                {"q5_1", kPackedQ5_1}, {"q8_0", kPackedQ8_0}, {"q4_k", kPackedQ4_K},
+                                {"q5_k", kPackedQ5_K}, {"q6_k", kPackedQ6_K}};
 
 /// Random bits of codes and scales; f16 numbers of moderate size, of both signs.
 std::vector<uint8_t> random_group(const PackedLayout& layout, uint32_t k, std::mt19937& random) {
@@ -51,9 +51,9 @@ GpuWeights block_weights(const BlockCase& one, uint32_t n, uint32_t k) {
       }
     }
     for (const MatrixFamily family : {MatrixFamily::kMma, MatrixFamily::kWmma}) {
-      pack_gpu_packed(family, gpu, bytes.data(), k,
-                      weights.packed[static_cast<uint32_t>(family)].data() +
-                          group * gpu.group_bytes(k));
+      pack_gpu_packed(
+          family, gpu, bytes.data(), k,
+          weights.packed[static_cast<uint32_t>(family)].data() + group * gpu.group_bytes(k));
     }
   }
   weights.values.resize(size_t{n} * k);

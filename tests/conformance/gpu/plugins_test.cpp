@@ -116,14 +116,14 @@ class PluginRun {
     std::vector<uint8_t> params(bytes, bytes + record.params_size);
     for (uint32_t i = 0; i < record.relocation_count; ++i) {
       const AtlasRelocation& relocation = record.relocations[i];
-      const auto address = reinterpret_cast<uint64_t>(memory_[relocation.target.buffer]) +
-                           relocation.target.offset;
+      const auto address =
+          reinterpret_cast<uint64_t>(memory_[relocation.target.buffer]) + relocation.target.offset;
       std::memcpy(params.data() + relocation.param_offset, &address, sizeof(address));
     }
     const auto report =
         machine_.run_raw(record.kernel, record.params_digest, params.data(), params.size(),
-                         {.shape = {record.grid[0], record.grid[1], record.grid[2],
-                                    record.block[0], record.shared_bytes}});
+                         {.shape = {record.grid[0], record.grid[1], record.grid[2], record.block[0],
+                                    record.shared_bytes}});
     INFO(report.text());
     REQUIRE(report.ok());
     return ATLAS_OK;

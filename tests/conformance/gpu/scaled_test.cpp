@@ -70,9 +70,8 @@ GpuWeights fp8_weights(Fp8Scales kind, uint32_t n, uint32_t k) {
   const auto scale_row = [&](uint32_t row) { return kind == Fp8Scales::kBlock ? row / 128 : row; };
   std::vector<float> scales(size_t{scale_row(n - 1) + 1} * columns);
   for (float& scale : scales) {
-    scale = kind == Fp8Scales::kMx
-                ? std::ldexp(1.0f, static_cast<int>(random() % 20) - 16)
-                : 0.001f * static_cast<float>(1 + random() % 1000);
+    scale = kind == Fp8Scales::kMx ? std::ldexp(1.0f, static_cast<int>(random() % 20) - 16)
+                                   : 0.001f * static_cast<float>(1 + random() % 1000);
   }
   for (uint32_t row = 0; row < n; ++row) {
     for (uint32_t i = 0; i < k; ++i) {
@@ -111,7 +110,8 @@ TEST_SUITE("conformance") {
   TEST_CASE("gpu: products with FP8, scales of rows, of blocks and of 32 elements") {
     for (const Fp8Scales kind : {Fp8Scales::kRow, Fp8Scales::kBlock, Fp8Scales::kMx}) {
       const bool mx = kind == Fp8Scales::kMx;
-      for (const auto& [n, k, rows] : {std::array{5u, mx ? 32u : 3u, 1u}, {150u, mx ? 352u : 333u, 18u}}) {
+      for (const auto& [n, k, rows] :
+           {std::array{5u, mx ? 32u : 3u, 1u}, {150u, mx ? 352u : 333u, 18u}}) {
         const GpuWeights weights = fp8_weights(kind, n, k);
         for (const char* platform : kGpuPlatforms) ProductSuite(platform, weights).check(rows);
       }
