@@ -189,6 +189,8 @@ class AttentionWalk {
     TileSums scores[Form::kTiles][Form::kGroups] = {};
     places_.look_ahead(block + 1);
     if (own < seen) score(block, own, seen, scores);
+    ValueBatch values;
+    if (kEarlyValues) load_batch(block, seen, 0, values);
     places_.look_up();
     find_maxima(block, own, scores);
     block_barrier();  // all warps' maxima are written, and weights of the block before are read
@@ -196,7 +198,7 @@ class AttentionWalk {
     weigh(own, scores);
     block_barrier();  // weights and their sums are written before all warps read them
     load_state(state);
-    sum_values(block, seen, state);
+    sum_values(block, seen, values, state);
   }
 
   template <typename What>
@@ -429,9 +431,35 @@ class AttentionWalk {
     }
   }
 
-  ATLAS_DEVICE void sum_values(uint32_t block, uint32_t seen, WalkState<Form>& state) const {
-    // Times 32 places: their loads are under way together.
-    constexpr uint32_t kAhead = (Form::kUnits * Form::kOwnTiles > 1 ? 2 : 4) * kLaneRows / 2;
+  // Values of kAhead times 32 places, whose loads are under way together.
+  static constexpr uint32_t kAhead = (Form::kUnits * Form::kOwnTiles > 1 ? 2 : 4) * kLaneRows / 2;
+  struct ValueBatch {
+    ValueChunk of[kAhead][Form::kUnits];
+  };
+  // Where registers are left, a block's first values come while its weights are made.
+  static constexpr bool kEarlyValues = Form::kTiles == 1 && kLaneRows == 2;
+
+  ATLAS_DEVICE void load_batch(uint32_t block, uint32_t seen, uint32_t begin,
+                               ValueBatch& values) const {
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < kAhead; ++j) {
+      const uint32_t first = begin + 32 * j;
+      if (first >= seen) continue;
+      const auto from = places_.values(block, first);
+      ATLAS_UNROLL
+      for (uint32_t u = 0; u < Form::kUnits; ++u) {
+        const uint32_t element = (first_unit_ + u) * 16;
+        values.of[j][u] = load_values([&](uint32_t quad) -> const uint8_t* {
+          const bool there = first + 4 * quad < seen && element < dims_;
+          return there ? from.quad(quad) + element * 8 : nullptr;
+        });
+      }
+    }
+  }
+
+  /// `values`: the first batch, with kEarlyValues.
+  ATLAS_DEVICE void sum_values(uint32_t block, uint32_t seen, ValueBatch& values,
+                               WalkState<Form>& state) const {
     ATLAS_UNROLL
     for (uint32_t m = 0; m < Form::kOwnTiles; ++m) {
       ATLAS_UNROLL
@@ -440,21 +468,7 @@ class AttentionWalk {
     if (first_tile_ * 16 >= tile_.count) return;
     ATLAS_ROLLED
     for (uint32_t begin = 0; begin < seen; begin += 32 * kAhead) {
-      ValueChunk values[kAhead][Form::kUnits];
-      ATLAS_UNROLL
-      for (uint32_t j = 0; j < kAhead; ++j) {
-        const uint32_t first = begin + 32 * j;
-        if (first >= seen) continue;
-        const auto from = places_.values(block, first);
-        ATLAS_UNROLL
-        for (uint32_t u = 0; u < Form::kUnits; ++u) {
-          const uint32_t element = (first_unit_ + u) * 16;
-          values[j][u] = load_values([&](uint32_t quad) -> const uint8_t* {
-            const bool there = first + 4 * quad < seen && element < dims_;
-            return there ? from.quad(quad) + element * 8 : nullptr;
-          });
-        }
-      }
+      if (!kEarlyValues || begin != 0) load_batch(block, seen, begin, values);
       ATLAS_UNROLL
       for (uint32_t j = 0; j < kAhead; ++j) {
         const uint32_t first = begin + 32 * j;
@@ -466,7 +480,7 @@ class AttentionWalk {
               load_rows(weights_, (first_tile_ + m) * 16 + zero_, kGqaBlockTokens * 2, first / 32);
           ATLAS_UNROLL
           for (uint32_t u = 0; u < Form::kUnits; ++u) {
-            multiply_values(state.sum[m][u], rows, values[j][u]);
+            multiply_values(state.sum[m][u], rows, values.of[j][u]);
           }
         }
       }

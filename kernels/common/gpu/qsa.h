@@ -89,9 +89,10 @@ ATLAS_DEVICE_KERNEL(qsa_write, QsaWriteParams, kAttentionWriteThreads) {
              params.control, params.rows, params.pages, params.page_stride},
             row);
   const RowInput* rows = load(&params.rows->rows);
-  const RowSpan* span = load(&params.rows->spans);
-  // Spans are few, and a row's own is found from its sequence: spans stand in the order of rows.
-  while (row >= load(&span->first_row) + load(&span->row_count)) ++span;
+  uint32_t before = 0;
+  const RowSpan* span = find_span(
+      params.rows, row, [](uint32_t row_count, uint32_t, uint32_t) { return row_count; }, before);
+  if (span == nullptr) return;
   const uint32_t first_row = load(&span->first_row), row_count = load(&span->row_count);
   const uint32_t slot = load(&span->slot), begin = load(&span->index);
   const uint32_t index = load(&rows[row].index), last = begin + row_count - 1;
