@@ -32,6 +32,7 @@ if(ATLAS_CCACHE)
 endif()
 
 find_program(ATLAS_LLD ld.lld)
-if(ATLAS_LLD)
+# A cross compiler looks for an ld.lld of its own target.
+if(ATLAS_LLD AND NOT CMAKE_CROSSCOMPILING)
   add_link_options(-fuse-ld=lld)
 endif()
