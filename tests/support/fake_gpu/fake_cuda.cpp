@@ -178,7 +178,10 @@ CuResult cuMemcpyHtoDAsync(CuDevicePtr to, const void* from, size_t bytes, CuStr
   }
   if (!fake.is_pinned(from, bytes)) return kCuInvalidValue;
   void* target = fake.is_device(to, bytes) ? fake.memory(to) : reinterpret_cast<void*>(to);
-  stream_of(stream)->submit([=] { std::memcpy(target, from, bytes); });
+  stream_of(stream)->submit([=, &fake] {
+    std::memcpy(target, from, bytes);
+    if (fake.is_device(to, bytes)) fake.wrote(to, bytes);
+  });
   return kCuSuccess;
 }
 CuResult cuMemcpyDtoHAsync(void* to, CuDevicePtr from, size_t bytes, CuStream stream) {
@@ -200,7 +203,10 @@ CuResult cuMemsetD8Async(CuDevicePtr to, unsigned char value, size_t bytes, CuSt
   const bool device = fake.is_device(to, bytes);
   if (!device && !fake.is_pinned(reinterpret_cast<void*>(to), bytes)) return kCuInvalidValue;
   void* target = device ? fake.memory(to) : reinterpret_cast<void*>(to);
-  stream_of(stream)->submit([=] { std::memset(target, value, bytes); });
+  stream_of(stream)->submit([=, &fake] {
+    std::memset(target, value, bytes);
+    if (device) fake.wrote(to, bytes);
+  });
   return kCuSuccess;
 }
 

@@ -35,7 +35,7 @@ const std::map<std::string, uint32_t>& params_bytes() {
 uint64_t round_up(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 std::unique_ptr<Machine>& current() {
-  static auto* machine = new std::unique_ptr<Machine>(std::make_unique<Machine>(Script{}));
+  static auto* machine = new std::unique_ptr<Machine>(make_machine(Script{}));
   return *machine;
 }
 
@@ -107,16 +107,21 @@ Machine::Machine(const Script& script) : script_(script) {
   backing_ = static_cast<std::byte*>(seen);
 }
 
-Machine::~Machine() {
+void Machine::stop() {
   {
     const std::lock_guard lock(stop_mutex_);
     stopping_.store(true);
     stopped_.notify_all();
   }
   for (Stream* stream : streams_) delete stream;
+  streams_.clear();
+}
+
+Machine::~Machine() {
+  stop();
   for (Event* event : events_) delete event;
   for (Module* module : modules_) {
-    ::dlclose(module->library);
+    if (module->library != nullptr) ::dlclose(module->library);
     delete module;
   }
   for (Graph* graph : graphs_) delete graph;
@@ -149,17 +154,23 @@ void Machine::hang() {
 // ---- Memory
 // ---------------------------------------------------------------------------------------
 
-bool Machine::alloc_device(uint64_t bytes, uint64_t* address) {
-  const std::lock_guard lock(mutex_);
+bool Machine::take(uint64_t bytes, uint64_t* address) {
   uint64_t at = 0;
-  for (const auto& [offset, size] : device_) {
+  for (const auto& [begin, size] : device_) {
+    const uint64_t offset = begin - device_base_;
     if (bytes <= offset - at) break;
     at = round_up(offset + size);
   }
   if (at > capacity_ || bytes > capacity_ - at) return false;
-  device_.emplace(at, bytes);
   std::memset(backing_ + at, 0xff, std::min<uint64_t>(bytes, uint64_t{64} << 20));
   *address = device_base_ + at;
+  return true;
+}
+
+bool Machine::alloc_device(uint64_t bytes, uint64_t* address) {
+  const std::lock_guard lock(mutex_);
+  if (!take(bytes, address)) return false;
+  device_.emplace(*address, bytes);
   return true;
 }
 
@@ -167,12 +178,13 @@ bool Machine::free_device(uint64_t address) {
   std::vector<Stream*> streams;
   {
     const std::lock_guard lock(mutex_);
-    if (!device_.contains(address - device_base_)) return false;
+    if (!device_.contains(address)) return false;
     streams.assign(streams_.begin(), streams_.end());
   }
   for (Stream* stream : streams) stream->wait();
   const std::lock_guard lock(mutex_);
-  return device_.erase(address - device_base_) == 1;
+  give_back(address);
+  return device_.erase(address) == 1;
 }
 
 bool Machine::alloc_pinned(uint64_t bytes, void** host) {
@@ -182,6 +194,7 @@ bool Machine::alloc_pinned(uint64_t bytes, void** host) {
   std::memset(memory, 0xff, bytes);
   const std::lock_guard lock(mutex_);
   pinned_.emplace(reinterpret_cast<uint64_t>(memory), bytes);
+  took_pinned(memory, bytes);
   *host = memory;
   return true;
 }
@@ -189,6 +202,7 @@ bool Machine::alloc_pinned(uint64_t bytes, void** host) {
 bool Machine::free_pinned(void* host) {
   const std::lock_guard lock(mutex_);
   if (pinned_.erase(reinterpret_cast<uint64_t>(host)) == 0) return false;
+  giving_back_pinned(host);
   std::free(host);
   return true;
 }
@@ -211,7 +225,7 @@ bool inside(const std::map<uint64_t, uint64_t>& parts, uint64_t at, uint64_t byt
 
 bool Machine::is_device(uint64_t address, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  return address >= device_base_ && inside(device_, address - device_base_, bytes);
+  return inside(device_, address, bytes);
 }
 
 bool Machine::is_pinned(const void* host, uint64_t bytes) {
@@ -279,15 +293,19 @@ Load Machine::load(const void* image, Module** module) {
   void* library = written ? ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
   ::close(file);
   if (library == nullptr) return Load::kInvalid;
-  const std::lock_guard lock(mutex_);
-  *module = *modules_.insert(new Module{library}).first;
+  *module = keep(new Module{library});
   return Load::kOk;
+}
+
+Module* Machine::keep(Module* module) {
+  const std::lock_guard lock(mutex_);
+  return *modules_.insert(module).first;
 }
 
 void Machine::unload(Module* module) {
   const std::lock_guard lock(mutex_);
   if (modules_.erase(module) == 0) return;
-  ::dlclose(module->library);
+  if (module->library != nullptr) ::dlclose(module->library);
   delete module;
 }
 
@@ -299,6 +317,10 @@ Kernel* Machine::kernel(Module* module, const char* symbol) {
   kernel->function = reinterpret_cast<decltype(kernel->function)>(function);
   kernel->name = symbol;
   kernel->params_bytes = known->second;
+  return keep(std::move(kernel));
+}
+
+Kernel* Machine::keep(std::unique_ptr<Kernel> kernel) {
   const std::lock_guard lock(mutex_);
   kernels_.push_back(std::move(kernel));
   return kernels_.back().get();
@@ -320,14 +342,18 @@ bool Machine::prepare(Kernel* kernel, const uint32_t (&grid)[3], const uint32_t 
   launch->shared_bytes = shared_bytes;
   const auto* bytes = static_cast<const std::byte*>(params);
   launch->params.assign(bytes, bytes + kernel->params_bytes);
-  for (size_t at = 0; at + 8 <= launch->params.size(); at += 8) {
+  translate(launch->params);
+  return true;
+}
+
+void Machine::translate(std::vector<std::byte>& params) {
+  for (size_t at = 0; at + 8 <= params.size(); at += 8) {
     uint64_t word;
-    std::memcpy(&word, launch->params.data() + at, 8);
+    std::memcpy(&word, params.data() + at, 8);
     if (word < device_base_ || word - device_base_ >= capacity_) continue;
     word = reinterpret_cast<uint64_t>(memory(word));
-    std::memcpy(launch->params.data() + at, &word, 8);
+    std::memcpy(params.data() + at, &word, 8);
   }
-  return true;
 }
 
 void Machine::run(const Launch& launch) {
@@ -335,6 +361,10 @@ void Machine::run(const Launch& launch) {
   const uint32_t number = ++launch_count_;
   if (number == script_.hang_at) return hang();
   if (number == script_.fault_at) return fault_.store(script_.fault_code);
+  execute(launch);
+}
+
+void Machine::execute(const Launch& launch) {
   const uint32_t tasks = launch.grid[0] * launch.grid[1] * launch.grid[2];
   std::vector<std::byte> scratch(launch.shared_bytes + 64);
   const auto begin = reinterpret_cast<uintptr_t>(scratch.data());
@@ -398,7 +428,7 @@ uint32_t Machine::objects() {
 
 ATLAS_FAKE_EXPORT void atlas_fake_gpu_set_script(const atlas::fake_gpu::Script* script) {
   atlas::fake_gpu::current() = nullptr;
-  atlas::fake_gpu::current() = std::make_unique<atlas::fake_gpu::Machine>(*script);
+  atlas::fake_gpu::current() = atlas::fake_gpu::make_machine(*script);
 }
 ATLAS_FAKE_EXPORT uint32_t atlas_fake_gpu_count_launches() {
   return atlas::fake_gpu::machine().launches();

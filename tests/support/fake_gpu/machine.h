@@ -31,13 +31,16 @@ inline constexpr uint32_t kMostThreads = 1024;
 inline constexpr uint32_t kMostGrid[3] = {0x7fffffff, 65535, 65535};
 
 struct Module {
-  void* library;
+  void* library = nullptr;
+  std::vector<char> image = {};  // of an emulated one
 };
 
 struct Kernel {
   void (*function)(const void*, uint32_t, uint32_t, std::byte*);
   std::string name;
   uint32_t params_bytes;
+  void (*lane)(const void*) = nullptr;  // of an emulated one, and the threads that it is made for
+  uint32_t threads = 0;
   uint32_t allowed_shared = kSharedBytes;
 };
 
@@ -97,7 +100,7 @@ enum class Load { kOk, kInvalid, kOtherArchitecture };
 class Machine {
  public:
   explicit Machine(const Script& script);
-  ~Machine();
+  virtual ~Machine();
 
   const Script& script() const { return script_; }
   /// Counts a call; the result that the script wants of it, the device's fault, or 0.
@@ -118,7 +121,9 @@ class Machine {
   bool is_device(uint64_t address, uint64_t bytes);
   bool is_pinned(const void* host, uint64_t bytes);
   /// The bytes behind a device address, for copies and kernels.
-  std::byte* memory(uint64_t address) const { return backing_ + (address - device_base_); }
+  virtual std::byte* memory(uint64_t address) { return backing_ + (address - device_base_); }
+  /// After a copy to a device address, or a fill.
+  virtual void wrote(uint64_t, uint64_t) {}
 
   Stream* open_stream();
   bool close_stream(Stream* stream);
@@ -127,10 +132,10 @@ class Machine {
   bool close_event(Event* event);
   void record(Event* event, Stream* stream);
 
-  Load load(const void* image, Module** module);
+  virtual Load load(const void* image, Module** module);
   void unload(Module* module);
   /// Null: the module has no such kernel.
-  Kernel* kernel(Module* module, const char* symbol);
+  virtual Kernel* kernel(Module* module, const char* symbol);
   bool has_symbol(const Module* module, const char* symbol) const;
 
   Graph* open_graph();
@@ -145,6 +150,21 @@ class Machine {
 
   uint32_t launches() const { return launch_count_.load(); }
   uint32_t objects();
+
+ protected:
+  /// Takes `bytes` of device memory; false: there is not so much.
+  virtual bool take(uint64_t bytes, uint64_t* address);
+  virtual void give_back(uint64_t) {}
+  virtual void took_pinned(void*, uint64_t) {}
+  virtual void giving_back_pinned(void*) {}
+  virtual void execute(const Launch& launch);
+  /// Pointers in parameters, as kernels get them.
+  virtual void translate(std::vector<std::byte>& params);
+  /// Ends the streams; first in the destructor of what they call.
+  void stop();
+  void set_fault(int code) { fault_.store(code); }
+  Module* keep(Module* module);
+  Kernel* keep(std::unique_ptr<Kernel> kernel);
 
  private:
   void run(const Launch& launch);
@@ -161,7 +181,7 @@ class Machine {
   uint64_t capacity_ = 0;
   uint64_t device_base_ = 0;
   std::byte* backing_ = nullptr;
-  std::map<uint64_t, uint64_t> device_;  // offset: bytes
+  std::map<uint64_t, uint64_t> device_;  // address: bytes
   std::map<uint64_t, uint64_t> pinned_;  // address: bytes
   std::set<Stream*> streams_;
   std::set<Event*> events_;
@@ -170,6 +190,9 @@ class Machine {
   std::set<Graph*> graphs_;
   std::set<Executable*> executables_;
 };
+
+/// Each library has its own.
+std::unique_ptr<Machine> make_machine(const Script& script);
 
 /// The machine of the script that was set last; never null.
 Machine& machine();

@@ -60,12 +60,19 @@ void Region::Free::operator()(std::byte* memory) const {
 void Region::resize(uint64_t bytes, bool is_written) {
   bytes_.reset(
       static_cast<std::byte*>(::operator new(std::max<uint64_t>(bytes, 1), kRegionAlignment)));
+  data_ = bytes_.get();
   size_ = bytes;
   written_.clear();
   if (!is_written) written_.assign(bytes, 0);
   granules_.clear();
   page_launch_.clear();
   shift_ = 2;
+}
+
+void Region::attach(std::byte* memory, uint64_t bytes) {
+  resize(0, true);
+  data_ = memory;
+  size_ = bytes;
 }
 
 void Region::forget(uint64_t garbage) {
@@ -107,18 +114,28 @@ std::span<Granule> Region::granules(uint64_t offset, uint32_t bytes, uint32_t la
   return std::span(granules_).subspan(first, count);
 }
 
+Region* Run::host_region(uint64_t address, uint64_t& offset) const {
+  auto after = host_.upper_bound(address);
+  if (after == host_.begin()) return nullptr;
+  const auto& [begin, region] = *--after;
+  offset = address - begin;
+  return offset < region->size() ? region.get() : nullptr;
+}
+
 bool Run::resolve(const void* address, uint32_t bytes, bool writes, Site site, Place& place) {
   const auto a = reinterpret_cast<uint64_t>(address);
   const char* verb = writes ? "writes" : "reads";
   const uint64_t id = (a & ~kDeviceBit) >> kBufferShift;
-  if ((a & kDeviceBit) == 0 || id > regions_.size()) {
+  const bool device = (a & kDeviceBit) != 0;
+  uint64_t offset = (a & ((uint64_t{1} << kBufferShift) - 1)) - kOrigin;
+  Region* const of_host = device ? nullptr : host_region(a, offset);
+  if (device ? id > regions_.size() : of_host == nullptr) {
     fault(FaultKind::kNotDeviceMemory, *lane, site,
           fmt::format("{} {} bytes at {:#x}, which is no device memory{}", verb, bytes, a,
                       a == 0 ? " (a null pointer)" : ""));
     return false;
   }
-  Region& region = id == 0 ? lane->home->shared : *regions_[id - 1];
-  const uint64_t offset = (a & ((uint64_t{1} << kBufferShift) - 1)) - kOrigin;
+  Region& region = !device ? *of_host : id == 0 ? lane->home->shared : *regions_[id - 1];
   if (offset > region.size() || bytes > region.size() - offset) {
     fault(FaultKind::kOutOfBounds, *lane, site,
           fmt::format("{} {} bytes at byte {} of {}, which has {}", verb, bytes,

@@ -43,7 +43,9 @@ class Region {
   Traffic traffic;
 
   void resize(uint64_t bytes, bool written);
-  std::byte* data() { return bytes_.get(); }
+  /// Memory of the host's own, which it writes without telling.
+  void attach(std::byte* memory, uint64_t bytes);
+  std::byte* data() { return data_; }
   uint64_t size() const { return size_; }
   uint8_t* written() { return written_.data(); }
   bool tracks_writes() const { return !written_.empty(); }
@@ -56,13 +58,17 @@ class Region {
   struct Free {
     void operator()(std::byte* memory) const;
   };
-  std::unique_ptr<std::byte, Free> bytes_;
+  std::unique_ptr<std::byte, Free> bytes_;  // empty for memory of the host's
+  std::byte* data_ = nullptr;
   uint64_t size_ = 0;
   std::vector<uint8_t> written_;  // a byte each: 0 unwritten, 1 written, 2 on its way
   std::vector<Granule> granules_;
   std::vector<uint32_t> page_launch_;
   uint32_t shift_ = 2;
 };
+
+/// Memory of the host's that kernels reach at its own address.
+using HostRegions = std::map<uint64_t, std::unique_ptr<Region>>;
 
 // ---- Lanes ----
 
@@ -151,8 +157,9 @@ struct Block {
 /// One launch while it runs; `running` points to it.
 class Run {
  public:
-  Run(std::vector<std::unique_ptr<Region>>& regions, std::vector<std::unique_ptr<Block>>& pool,
-      const Kernel& kernel, const void* params, const Launch& launch, uint32_t number);
+  Run(std::vector<std::unique_ptr<Region>>& regions, HostRegions& host,
+      std::vector<std::unique_ptr<Block>>& pool, const Kernel& kernel, const void* params,
+      const Launch& launch, uint32_t number);
   Report finish();
 
   void fault(FaultKind kind, const Lane& of, Site site, const std::string& what);
@@ -199,6 +206,7 @@ class Run {
   void report_stuck(std::span<Block* const> blocks);
   std::string lane_place(const Lane& of) const;
 
+  Region* host_region(uint64_t address, uint64_t& offset) const;
   bool resolve(const void* address, uint32_t bytes, bool writes, Site site, Place& place);
   bool check_written(const Place& place, uint32_t bytes, Site site, const char* what);
   void count_read(const Place& place, uint64_t address, uint32_t bytes);
@@ -212,6 +220,7 @@ class Run {
   void add_own(const Lane& of, Knowledge& to) const;
 
   std::vector<std::unique_ptr<Region>>& regions_;
+  HostRegions& host_;
   std::vector<std::unique_ptr<Block>>& pool_;
   const Launch& launch_;
   uint32_t number_;

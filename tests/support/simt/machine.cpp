@@ -74,6 +74,7 @@ std::string Report::text() const {
 
 struct Machine::Impl {
   std::vector<std::unique_ptr<Region>> regions;
+  HostRegions host;
   std::vector<std::unique_ptr<Block>> pool;
   uint32_t launches = 0;
 
@@ -127,8 +128,28 @@ bool Machine::is_written(const void* buffer, uint64_t offset, uint64_t bytes) co
   return std::all_of(written, written + bytes, [](uint8_t w) { return w == 1; });
 }
 
+std::byte* Machine::storage(const void* buffer) { return impl_->region(buffer).data(); }
+
+void Machine::mark_written(const void* buffer, uint64_t offset, uint64_t bytes) {
+  Region& region = impl_->region(buffer);
+  if (region.tracks_writes()) std::memset(region.written() + offset, 1, bytes);
+}
+
+void Machine::remove(const void* buffer) { impl_->region(buffer).resize(0, true); }
+
+void Machine::share(void* memory, uint64_t bytes) {
+  auto region = std::make_unique<Region>();
+  region->name = "host memory";
+  region->traffic.buffer = "host";
+  region->writable = true;
+  region->attach(static_cast<std::byte*>(memory), bytes);
+  impl_->host[reinterpret_cast<uint64_t>(memory)] = std::move(region);
+}
+
+void Machine::unshare(void* memory) { impl_->host.erase(reinterpret_cast<uint64_t>(memory)); }
+
 Report Machine::run_raw(const Kernel& kernel, const void* params, const Launch& launch) {
-  Run run(impl_->regions, impl_->pool, kernel, params, launch, ++impl_->launches);
+  Run run(impl_->regions, impl_->host, impl_->pool, kernel, params, launch, ++impl_->launches);
   running = &run;
   Report report = run.finish();
   running = nullptr;

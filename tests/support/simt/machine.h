@@ -133,6 +133,17 @@ class ATLAS_SIMT Machine {
     copy_in(buffer, first * sizeof(T), values.data(), values.size() * sizeof(T));
   }
 
+  // For a driver that stands on the machine:
+
+  /// The bytes of a buffer as the host keeps them. Whoever writes there marks it as written.
+  std::byte* storage(const void* buffer);
+  void mark_written(const void* buffer, uint64_t offset, uint64_t bytes);
+  /// Frees a buffer's bytes; accesses to it are out of bounds from then on.
+  void remove(const void* buffer);
+  /// Memory of the host that kernels may read and write at its own address, until unshare.
+  void share(void* memory, uint64_t bytes);
+  void unshare(void* memory);
+
   template <typename Params>
   Report run(const Kernel& kernel, const Params& params, const Launch& launch) {
     return run_raw(kernel, &params, launch);

@@ -88,11 +88,13 @@ void lane_entry(boost::context::detail::transfer_t arrived) {
   }
 }
 
-Run::Run(std::vector<std::unique_ptr<Region>>& regions, std::vector<std::unique_ptr<Block>>& pool,
-         const Kernel& which, const void* values, const Launch& launch, uint32_t number)
+Run::Run(std::vector<std::unique_ptr<Region>>& regions, HostRegions& host,
+         std::vector<std::unique_ptr<Block>>& pool, const Kernel& which, const void* values,
+         const Launch& launch, uint32_t number)
     : kernel(which),
       params(values),
       regions_(regions),
+      host_(host),
       pool_(pool),
       launch_(launch),
       number_(number),
