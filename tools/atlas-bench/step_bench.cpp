@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "tools/atlas-bench/engine_bench.h"
 #include "tools/atlas-bench/report.h"
@@ -103,14 +104,16 @@ class Profiler {
       ATLAS_ASSIGN_OR_RETURN(const StepExecutable whole, model_.records(bucket, body));
       ATLAS_ASSIGN_OR_RETURN(profile.us, time_step(whole, stream, options_.min_ms));
     }
-    std::map<std::pair<std::string, std::string>, std::vector<size_t>> groups;
+    // A layer has several products of one name: their bytes tell them apart.
+    std::map<std::tuple<std::string, std::string, uint64_t>, std::vector<size_t>> groups;
     for (const size_t i : body) {
       const plan::Record& record = step.records[i];
-      groups[{without_numbers(record.operation), record.kernel}].push_back(i);
+      groups[{without_numbers(record.operation), record.kernel, record.bytes_read}].push_back(i);
     }
     for (const auto& [name, records] : groups) {
-      RecordGroup group{name.first, name.second, static_cast<uint32_t>(records.size()), 0, 0};
-      for (const size_t i : records) group.bytes_read += step.records[i].bytes_read;
+      const auto& [operation, kernel, bytes] = name;
+      RecordGroup group{operation, kernel, static_cast<uint32_t>(records.size()), 0,
+                        bytes * records.size()};
       ATLAS_ASSIGN_OR_RETURN(const StepExecutable part, model_.records(bucket, records));
       ATLAS_ASSIGN_OR_RETURN(const double us, time_step(part, stream, options_.min_ms));
       group.us = us / group.launches;

@@ -18,7 +18,7 @@ struct StepBenchOptions {
   double min_ms = 20;               // that each figure is measured for
 };
 
-/// Records of one operation ("layers.*.mlp experts") and kernel.
+/// Records of one operation ("layers.*.mlp.experts"), kernel and size.
 struct RecordGroup {
   std::string operation, kernel;
   uint32_t launches = 0;
