@@ -27,6 +27,16 @@ Status StepLowering::run() {
   for (index_ = 0; index_ < operations.size(); ++index_) {
     const NamedOperation& named = operations[index_];
     name_ = named.name;
+    const auto* inject = std::get_if<StreamInjectOp>(&named.operation);
+    const auto* norm = index_ + 1 < operations.size()
+                           ? std::get_if<RmsNormOp>(&operations[index_ + 1].operation)
+                           : nullptr;
+    if (inject != nullptr && norm != nullptr && is_inject_norm(*inject, *norm)) {
+      const Status status = inject_norm(*inject, *norm);
+      if (!status.ok()) return status.with_context(named.name);
+      ++index_;
+      continue;
+    }
     Status status =
         std::visit([this](const auto& operation) { return lower(operation); }, named.operation);
     if (!status.ok()) return status.with_context(named.name);
@@ -322,6 +332,44 @@ Status StepLowering::lower(const StreamInjectOp& op) {
   launch.params.n = static_cast<uint32_t>(op.y.width);
   ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
   written(op.x);
+  return {};
+}
+
+bool StepLowering::is_inject_norm(const StreamInjectOp& inject, const RmsNormOp& norm) const {
+  const Value &x = inject.x, &of_norm = norm.x;
+  return gpu_ && x.activation == of_norm.activation && x.first == of_norm.first &&
+         x.width == of_norm.width && x.stride == of_norm.stride && x.domain == of_norm.domain &&
+         norm.from.count == inject.streams && norm.from.width == inject.y.width &&
+         norm.from.stride == norm.from.width && norm.from.width <= kernels::kMaxInjectNorm;
+}
+
+Status StepLowering::inject_norm(const StreamInjectOp& inject, const RmsNormOp& norm) {
+  ATLAS_RETURN_IF_ERROR(check_groups("norm's input", norm.from, norm.x));
+  ATLAS_RETURN_IF_ERROR(check_groups("norm's output", norm.to, norm.y));
+  ATLAS_ASSIGN_OR_RETURN(const AtlasBufferRef weight, vector(norm.weight));
+  const bool shared = norm.weight.n == norm.from.width;
+  if (!shared && norm.weight.n != uint64_t{norm.from.count} * norm.from.width) {
+    return internal_error("norm of {} groups of {} with a weight of {}", norm.from.count,
+                          norm.from.width, norm.weight.n);
+  }
+  sdk::Launch<kernels::InjectNormParams> launch("inject_norm", kernels::kInjectNormParamsDigest);
+  launch.point(&launch.params.c, at(inject.c));
+  launch.point(&launch.params.y, at(inject.y));
+  launch.point(&launch.params.x, at(inject.x));
+  launch.point(&launch.params.weight, weight);
+  launch.point(&launch.params.normed, at(norm.y));
+  launch.params.c_stride = inject.c.stride;
+  launch.params.y_stride = inject.y.stride;
+  launch.params.x_stride = inject.x.stride;
+  launch.params.normed_stride = norm.y.stride;
+  launch.params.streams = inject.streams;
+  launch.params.n = norm.from.width;
+  launch.params.weight_stream_stride = shared ? 0 : norm.from.width;
+  launch.params.normed_stream_stride = norm.to.stride;
+  launch.params.epsilon = norm.epsilon;
+  ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(inject.x)));
+  written(inject.x);
+  written(norm.y);
   return {};
 }
 

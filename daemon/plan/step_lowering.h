@@ -125,6 +125,9 @@ class StepLowering {
   Status lower(const SelectRowsOp& op);
   Status lower(const StreamMixOp& op);
   Status lower(const StreamInjectOp& op);
+  /// On GPUs: what both do in one record, where the norm takes the streams that were injected into.
+  bool is_inject_norm(const StreamInjectOp& inject, const RmsNormOp& norm) const;
+  Status inject_norm(const StreamInjectOp& inject, const RmsNormOp& norm);
   Status lower(const SampleOp& op);
   Status lower(const DraftBeginOp& op);
   Status lower(const DraftSampleOp& op);

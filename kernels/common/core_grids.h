@@ -33,6 +33,9 @@ constexpr uint32_t rope_heads(uint32_t rotary_dim) {
   return pairs == 0 || pairs >= kRopeItems ? 1 : kRopeItems / pairs;
 }
 
+/// `inject_norm`: a block a row and stream, whose elements stand in shared memory.
+inline constexpr uint32_t kInjectNormThreads = 256;
+
 /// `ngram_gate`: a block a row and stream; elements stand in shared memory kGateChunk at a time.
 inline constexpr uint32_t kGateThreads = 128;
 inline constexpr uint32_t kGateChunk = 2048;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/common/core.h"
+#include "kernels/common/core_fused.h"
 
 namespace atlas::kernels {
 
@@ -47,6 +48,7 @@ inline constexpr std::array kCoreKernels = {
 inline constexpr std::array kGpuCoreKernels = {
     CoreKernel{"sample_scan", kSampleParamsDigest},
     CoreKernel{"draft_scan", kDraftSampleParamsDigest},
+    CoreKernel{"inject_norm", kInjectNormParamsDigest},
 };
 
 }  // namespace atlas::kernels

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/common/core.h"
+#include "kernels/common/core_fused.h"
 #include "kernels/common/core_grids.h"
 #include "kernels/common/gpu_grids.h"
 
@@ -62,6 +63,9 @@ constexpr LaunchShape gpu_shape(const StreamMixParams& params, uint32_t rows) {
 }
 constexpr LaunchShape gpu_shape(const StreamInjectParams& params, uint32_t rows) {
   return {rows, quad_blocks(1, params.n), params.streams, kQuadThreads, 0};
+}
+constexpr LaunchShape gpu_shape(const InjectNormParams& params, uint32_t rows) {
+  return {rows, params.streams, 1, kInjectNormThreads, (kMaxInjectNorm + 4) * sizeof(float)};
 }
 constexpr LaunchShape gpu_shape(const NgramKeysParams&, uint32_t) {
   return {1, 1, 1, kKeysThreads, 0};

@@ -144,6 +144,40 @@ TEST_SUITE("conformance") {
     });
   }
 
+  TEST_CASE("gpu: inject_norm has the bits of stream_inject and rms_norm") {
+    for_all([](GpuTwin& twin, const Both<uint32_t>& row_count, const Shape& shape, uint32_t pad,
+               uint64_t seed) {
+      const uint32_t n = shape.n, streams = shape.groups;
+      const uint64_t stride = uint64_t{streams} * n + pad, c_stride = streams + 1,
+                     normed_stride = streams * (n + pad);
+      const auto x = twin.in_out("x", normal_values(kRows * stride, n));
+      const auto y = twin.input("y", wide_values(kRows * (n + pad), n + 1, 1.0f));
+      const auto c = twin.input("c", wide_values(kRows * c_stride, n + 2, 5.0f));
+      for (const uint32_t weight_stride : {0u, n}) {
+        const auto weight = twin.input("weight", normal_values(uint64_t{streams} * n, n + 3));
+        const auto normed = twin.in_out("normed", std::vector<float>(kRows * normed_stride, 9.0f));
+        twin.pack().run("stream_inject",
+                        StreamInjectParams{c.at(false), y.at(false), x.at(false),
+                                           row_count.at(false), c_stride, n + pad, stride, streams,
+                                           n},
+                        kRows + 1);
+        twin.pack().run(
+            "rms_norm",
+            RmsNormParams{x.at(false), weight.at(false), normed.at(false), row_count.at(false),
+                          stride, normed_stride, streams, n, n, n + pad, weight_stride, 1e-6f},
+            kRows + 1);
+        twin.run_gpu("inject_norm", kInjectNormParamsDigest, kRows + 1,
+                     InjectNormParams{c.at(true), y.at(true), x.at(true), weight.at(true),
+                                      normed.at(true), row_count.at(true), c_stride, n + pad,
+                                      stride, normed_stride, streams, n, weight_stride, n + pad,
+                                      1e-6f, 0},
+                     seed);
+        CHECK(twin.same(x));
+        CHECK(twin.same(normed));
+      }
+    });
+  }
+
   TEST_CASE("gpu: rope has the CPU's bits at small and at large positions") {
     if (!cpu_has_fma()) return;
     struct Rope {

@@ -178,9 +178,9 @@ Result<Plan> plan_with(
     std::vector<QuantBackend> quant = {{"eight", &FakeQuant<ATLAS_Q8_0, true>::kApi},
                                        {"wide", &FakeQuant<ATLAS_BF16, false>::kApi}},
     std::vector<AttentionBackend> attention = {{"gqa", &FakeAttention::kApi}},
-    std::vector<DeclaredFormats> declared = {}) {
+    std::vector<DeclaredFormats> declared = {}, const std::string& platform = "cpu") {
   PlanInput input;
-  input.platform = "cpu";
+  input.platform = platform;
   input.weights = &source;
   input.quant = quant;
   input.attention = attention;
@@ -240,6 +240,51 @@ TEST_CASE("planner: a product whose plugin cannot add is added by the core") {
   REQUIRE(add != names.end());
   CHECK(*(add - 1) == "linear_test");
   CHECK(std::find(names.begin(), names.end(), "encode_test") == names.end());
+}
+
+TEST_CASE("planner: on GPUs a block's end and the next one's norm are one record") {
+  StepBuilder step;
+  const Value y = step.activation("y", 32), other = step.activation("other", 64);
+  const Value x = step.activation("streams", 64), c = step.activation("c", 2);
+  const Value normed = step.activation("normed", 64);
+  const Value last = step.activation("last", 32, RowDomain::kLogitRows);
+  const Value logits = step.activation("logits", 96, RowDomain::kLogitRows);
+  const Groups by_stream{2, 32, 32};
+  step.embed({"embed", 96, 32}, y);
+  step.add("inject", StreamInjectOp{c, y, x, 2});
+  step.add("norm", RmsNormOp{x, {"norm", 32}, 1e-5f, normed, by_stream, by_stream});
+  step.add("inject", StreamInjectOp{c, y, x, 2});
+  step.add("norm", RmsNormOp{other, {"norm", 32}, 1e-5f, normed, by_stream, by_stream});
+  const Value qkv = step.activation("qkv", 64), attended = step.activation("attended", 32);
+  step.add("attention", AttentionOp{.backend = "gqa",
+                                    .layer = 0,
+                                    .q = qkv.columns(0, 32),
+                                    .k = qkv.columns(32, 16),
+                                    .v = qkv.columns(48, 16),
+                                    .out = attended,
+                                    .heads = 2,
+                                    .kv_heads = 1,
+                                    .head_dim = 16,
+                                    .scale = 0.25f});
+  step.select_rows(y, last);
+  step.linear(last, {{"embed", 96, 32}}, logits);
+  step.sample(logits);
+  const StepProgram steps = std::move(step).take();
+  const auto kernels_on = [&](const std::string& platform) {
+    const auto plan = plan_with(shapes(ATLAS_BF16), steps,
+                                {{"wide", &FakeQuant<ATLAS_BF16, false>::kApi}},
+                                {{"gqa", &FakeAttention::kApi}}, {}, platform);
+    REQUIRE_MESSAGE(plan, plan.error().message());
+    return kernels_of(*plan, kDecode);
+  };
+  CHECK(kernels_on("h200") ==
+        std::vector<std::string>{"control_fetch", "gather_test", "inject_norm", "stream_inject",
+                                 "rms_norm", "attend_test", "select_rows", "linear_test",
+                                 "sample_scan", "sample", "score", "control_commit"});
+  CHECK(kernels_on("cpu") ==
+        std::vector<std::string>{"control_fetch", "gather_test", "stream_inject", "rms_norm",
+                                 "stream_inject", "rms_norm", "attend_test", "select_rows",
+                                 "linear_test", "sample", "score", "control_commit"});
 }
 
 TEST_CASE("planner: modules of different formats stand in one value, each from its own plugin") {

@@ -1,0 +1,36 @@
+// Parameter structs of kernels that do two of core.h's operations at once. The planner names them on
+// GPUs; their bits are those of the two.
+#pragma once
+
+#include "kernels/common/core.h"
+
+namespace atlas::kernels {
+
+// The formatter would take the members of parameter structs for arguments.
+// clang-format off
+
+/// `inject_norm`, the end of a block and the beginning of the next one: stream_inject of c and y into
+/// x, then rms_norm of each of x's streams. Streams of at most kMaxInjectNorm elements; wider ones
+/// run no task.
+ATLAS_PARAMS(InjectNormParams,
+  const float* c;       // [m, streams]
+  const float* y;       // [m, n]
+  float* x;             // [m, streams, n]
+  const float* weight;  // [n], or [streams, n]
+  float* normed;        // [m, streams, n]
+  const uint32_t* row_count;
+  uint64_t c_stride;
+  uint64_t y_stride;
+  uint64_t x_stride;
+  uint64_t normed_stride;
+  uint32_t streams;
+  uint32_t n;
+  uint32_t weight_stream_stride;  // 0: one weight for all streams
+  uint32_t normed_stream_stride;
+  float epsilon;
+  uint32_t reserved;
+);
+inline constexpr uint32_t kMaxInjectNorm = 4096;
+
+// clang-format on
+}  // namespace atlas::kernels
