@@ -1,5 +1,5 @@
-// Parameter structs of kernels that do two of core.h's operations at once. The planner names them on
-// GPUs; their bits are those of the two.
+// Parameter structs of kernels that do two of core.h's operations at once. The planner names them
+// on GPUs; their bits are those of the two.
 #pragma once
 
 #include "kernels/common/core.h"

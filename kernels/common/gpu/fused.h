@@ -35,11 +35,7 @@ ATLAS_DEVICE_KERNEL(inject_norm, InjectNormParams, kInjectNormThreads) {
   }
   block_barrier();  // elements are written before lanes of other warps read them
   if (thread_index() < 16) {
-    float squares = 0.0f;
-    for (uint32_t i = thread_index(); i < n; i += 16) {
-      const float v = load(staged + i);
-      squares = fma(v, v, squares);
-    }
+    float squares = add_products(0.0f, staged, staged, n);
     for (uint32_t apart = 8; apart > 0; apart /= 2) squares += shuffle_xor(squares, apart, 0xffff);
     if (thread_index() == 0) {
       const float mean = divide(squares, static_cast<float>(n));

@@ -142,15 +142,12 @@ ATLAS_DEVICE_KERNEL(ngram_gate, NgramGateParams, kGateThreads) {
   for (uint32_t first = 0; first < n; first += kGateChunk) {
     const uint32_t count = n - first < kGateChunk ? n - first : kGateChunk;
     if (first != 0) block_barrier();  // the last chunk has been read before this one overwrites it
-    for (uint32_t i = thread_index(); i < count; i += kGateThreads) {
-      store(keys + i, load(key + first + i));
-      store(queries + i, load(query + first + i));
+    for (uint32_t i = 4 * thread_index(); i < count; i += 4 * kGateThreads) {
+      store_quad(keys, i, count, true, load_quad(key + first, i, count, has_quads(key, 0)));
+      store_quad(queries, i, count, true, load_quad(query + first, i, count, has_quads(query, 0)));
     }
     block_barrier();  // elements are written before lanes of other warps read them
-    if (thread_index() >= 16) continue;
-    for (uint32_t i = thread_index(); i < count; i += 16) {
-      sum = fma(load(keys + i), load(queries + i), sum);
-    }
+    if (thread_index() < 16) sum = add_products(sum, keys, queries, count);
   }
   if (thread_index() < 16) {
     for (uint32_t apart = 8; apart > 0; apart /= 2) sum += shuffle_xor(sum, apart, 0xffff);

@@ -33,6 +33,28 @@ ATLAS_DEVICE void store_quad(float* y, uint32_t i, uint32_t n, bool aligned, con
   }
 }
 
+/// One of 16 chains, of lane thread_index() < 16: sum + a[i] * b[i], by fma, of every 16th element
+/// of two arrays in shared memory. The chain itself is what it takes, so elements are loaded well
+/// before they are its turn.
+ATLAS_DEVICE float add_products(float sum, const float* a, const float* b, uint32_t count) {
+  using namespace device;
+  constexpr uint32_t kAhead = 16;
+  uint32_t i = thread_index();
+  ATLAS_ROLLED
+  for (; i + 16 * (kAhead - 1) < count; i += 16 * kAhead) {
+    float x[kAhead], y[kAhead];
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < kAhead; ++j) x[j] = load(a + i + 16 * j);
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < kAhead; ++j) y[j] = load(b + i + 16 * j);
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < kAhead; ++j) sum = fma(x[j], y[j], sum);
+  }
+  ATLAS_ROLLED
+  for (; i < count; i += 16) sum = fma(load(a + i), load(b + i), sum);
+  return sum;
+}
+
 /// Calls body(row, group, i) for the quad of a row that this thread does: elements [i, i + 4) of
 /// group `group`. Grid (rows, quad_blocks(groups, n)).
 template <typename Body>

@@ -156,22 +156,22 @@ TEST_SUITE("conformance") {
       for (const uint32_t weight_stride : {0u, n}) {
         const auto weight = twin.input("weight", normal_values(uint64_t{streams} * n, n + 3));
         const auto normed = twin.in_out("normed", std::vector<float>(kRows * normed_stride, 9.0f));
-        twin.pack().run("stream_inject",
-                        StreamInjectParams{c.at(false), y.at(false), x.at(false),
-                                           row_count.at(false), c_stride, n + pad, stride, streams,
-                                           n},
-                        kRows + 1);
+        twin.pack().run(
+            "stream_inject",
+            StreamInjectParams{c.at(false), y.at(false), x.at(false), row_count.at(false), c_stride,
+                               n + pad, stride, streams, n},
+            kRows + 1);
         twin.pack().run(
             "rms_norm",
             RmsNormParams{x.at(false), weight.at(false), normed.at(false), row_count.at(false),
                           stride, normed_stride, streams, n, n, n + pad, weight_stride, 1e-6f},
             kRows + 1);
-        twin.run_gpu("inject_norm", kInjectNormParamsDigest, kRows + 1,
-                     InjectNormParams{c.at(true), y.at(true), x.at(true), weight.at(true),
-                                      normed.at(true), row_count.at(true), c_stride, n + pad,
-                                      stride, normed_stride, streams, n, weight_stride, n + pad,
-                                      1e-6f, 0},
-                     seed);
+        twin.run_gpu(
+            "inject_norm", kInjectNormParamsDigest, kRows + 1,
+            InjectNormParams{c.at(true), y.at(true), x.at(true), weight.at(true), normed.at(true),
+                             row_count.at(true), c_stride, n + pad, stride, normed_stride, streams,
+                             n, weight_stride, n + pad, 1e-6f, 0},
+            seed);
         CHECK(twin.same(x));
         CHECK(twin.same(normed));
       }

@@ -271,9 +271,9 @@ TEST_CASE("planner: on GPUs a block's end and the next one's norm are one record
   step.sample(logits);
   const StepProgram steps = std::move(step).take();
   const auto kernels_on = [&](const std::string& platform) {
-    const auto plan = plan_with(shapes(ATLAS_BF16), steps,
-                                {{"wide", &FakeQuant<ATLAS_BF16, false>::kApi}},
-                                {{"gqa", &FakeAttention::kApi}}, {}, platform);
+    const auto plan =
+        plan_with(shapes(ATLAS_BF16), steps, {{"wide", &FakeQuant<ATLAS_BF16, false>::kApi}},
+                  {{"gqa", &FakeAttention::kApi}}, {}, platform);
     REQUIRE_MESSAGE(plan, plan.error().message());
     return kernels_of(*plan, kDecode);
   };
