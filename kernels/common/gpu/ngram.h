@@ -258,7 +258,7 @@ ATLAS_DEVICE uint32_t span_at(const RowSpan* spans, uint32_t count, uint32_t row
 /// Grid (blocks of kConvChannels channels, blocks of kConvRows rows). A row's inputs lie in the
 /// step, but for those of a sequence's first rows, which lie in the ring that the sequence's last
 /// rows overwrite: the block in which a sequence begins does all of that, whichever rows those are.
-ATLAS_DEVICE_KERNEL(ngram_conv, NgramConvParams, kConvThreads) {
+ATLAS_DEVICE_KERNEL_BLOCKS(ngram_conv, NgramConvParams, kConvThreads, 2) {
   using namespace device;
   static_assert(kConvThreads == kConvChannels);
   const uint32_t taps = params.taps;
