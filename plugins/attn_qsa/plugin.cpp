@@ -12,6 +12,8 @@
 #include "kernels/common/gpu_qsa.h"
 #include "kernels/common/platforms.h"
 #include "kernels/common/qsa.h"
+#include "plugins/attn_qsa/gpu_plan.h"
+#include "plugins/attn_qsa/problem.h"
 #include "plugins/sdk/descriptor.h"
 #include "plugins/sdk/guard.h"
 #include "plugins/sdk/record.h"
@@ -19,7 +21,7 @@
 namespace {
 
 namespace kernels = atlas::kernels;
-using atlas::sdk::Failure;
+using namespace atlas::qsa;
 
 constexpr uint32_t kMaxHeads = 4096;
 constexpr uint32_t kMaxHeadDim = 1024;
@@ -30,56 +32,6 @@ constexpr uint32_t kMaxSplitRows = 64;
 constexpr uint64_t kMaxPartialBytes = uint64_t{16} << 20;
 /// What scores may take of the workspace: rows past it are scored by one task each.
 constexpr uint64_t kMaxScoreBytes = uint64_t{16} << 20;
-/// The same on GPUs, where rows past it have records of their own that use the memory again.
-constexpr uint64_t kMaxGpuScoreBytes = uint64_t{128} << 20;
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Failure(ATLAS_INVALID_ARGUMENT, "qsa: " + message);
-}
-
-uint32_t budget_blocks_of(const AtlasIndexer& indexer) { return indexer.budget / indexer.ratio; }
-
-bool is_gpu(const AtlasAttentionProblem& problem) { return kernels::is_gpu(problem.platform); }
-
-/// Whether sequences grow so long that a row has to choose.
-bool is_sparse(const AtlasAttentionProblem& problem) {
-  const uint64_t blocks =
-      uint64_t{problem.max_pages} * kernels::qsa_page_blocks(problem.indexer->ratio);
-  return blocks > budget_blocks_of(*problem.indexer);
-}
-
-/// What the workspace of a GPU holds, and where: partial sums at 0.
-struct GpuWorkspace {
-  kernels::AttentionSplit split;
-  uint32_t score_rows = 0;    // of a record
-  uint64_t score_stride = 0;  // floats
-  uint64_t lists = 0, scores = 0;
-  uint64_t bytes = 0;
-};
-
-GpuWorkspace gpu_workspace_of(const AtlasAttentionProblem& problem) {
-  const AtlasIndexer& indexer = *problem.indexer;
-  const uint64_t places = std::min(uint64_t{problem.max_pages} * kernels::kGqaPageTokens,
-                                   uint64_t{indexer.budget} + indexer.ratio - 1);
-  const kernels::AttentionForm& form = kernels::qsa_form(problem.head_dim);
-  const uint32_t row_tiles = kernels::qsa_row_tiles(form, problem.heads / problem.kv_heads);
-  GpuWorkspace workspace;
-  workspace.split = kernels::attention_split(problem.max_rows * row_tiles, problem.heads,
-                                             problem.kv_heads, problem.head_dim, problem.max_rows,
-                                             places, kernels::attention_device(problem.platform));
-  workspace.bytes = kernels::align_up(workspace.split.partial_bytes, 256);
-  if (!is_sparse(problem)) return workspace;
-  workspace.lists = workspace.bytes;
-  workspace.scores = kernels::align_up(
-      workspace.lists + uint64_t{problem.max_rows} * budget_blocks_of(indexer) * sizeof(uint32_t),
-      256);
-  workspace.score_stride = kernels::qsa_gpu_score_floats(problem.max_pages, indexer.ratio);
-  const uint64_t row_bytes = workspace.score_stride * sizeof(float);
-  workspace.score_rows = static_cast<uint32_t>(
-      std::clamp<uint64_t>(kMaxGpuScoreBytes / row_bytes, 1, problem.max_rows));
-  workspace.bytes = workspace.scores + workspace.score_rows * row_bytes;
-  return workspace;
-}
 
 /// What the CPU's workspace holds, and where: arrivals at 0, then as the offsets say.
 struct Workspace {
@@ -124,7 +76,7 @@ Workspace workspace_of(const AtlasAttentionProblem& problem) {
 }
 
 uint64_t workspace_bytes_of(const AtlasAttentionProblem& problem) {
-  return is_gpu(problem) ? gpu_workspace_of(problem).bytes : workspace_of(problem).bytes;
+  return is_gpu(problem) ? gpu_workspace_bytes(problem) : workspace_of(problem).bytes;
 }
 
 /// Tasks of records that deal out their work: several for each thread of any CPU, and no more than
@@ -132,22 +84,6 @@ uint64_t workspace_bytes_of(const AtlasAttentionProblem& problem) {
 uint32_t tasks_of(const AtlasAttentionProblem& problem) {
   const uint64_t rows = uint64_t{problem.max_rows} * problem.kv_heads;
   return static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(rows, 32, 128)));
-}
-
-void check_gpu_indexer(const AtlasIndexer& indexer, const std::string& platform) {
-  if (!std::has_single_bit(indexer.heads) || indexer.heads > kernels::kQsaGpuMaxHeads) {
-    refuse("indexer heads " + std::to_string(indexer.heads) + " on " + platform +
-           ": 1, 2, 4 and 8 are supported");
-  }
-  if (indexer.head_dim > kernels::kQsaGpuMaxIndexDim) {
-    refuse("indexer head_dim " + std::to_string(indexer.head_dim) + " on " + platform + ": up to " +
-           std::to_string(kernels::kQsaGpuMaxIndexDim) + " is supported");
-  }
-  if (indexer.ratio < kernels::kQsaGpuMinRatio) {
-    refuse("ratio " + std::to_string(indexer.ratio) + " on " + platform + ": at least " +
-           std::to_string(kernels::kQsaGpuMinRatio) +
-           " is supported, as four positions' values stand together");
-  }
 }
 
 void check_indexer(const AtlasAttentionProblem& problem) {
@@ -281,12 +217,6 @@ void check_plan(const AtlasAttentionProblem& problem) {
   }
 }
 
-AtlasBufferRef later(AtlasBufferRef ref, uint64_t bytes) {
-  ref.offset += bytes;
-  return ref;
-}
-constexpr AtlasBufferRef kNowhere{ATLAS_NO_BUFFER, 0, 0};
-
 AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs,
                 AtlasError* error) {
   return atlas::sdk::guarded(error, [&] {
@@ -311,33 +241,6 @@ AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs
             " index " + std::to_string(indexer.head_dim) + "/" + std::to_string(indexer.ratio));
     return AtlasCode{ATLAS_OK};
   });
-}
-
-atlas::sdk::Launch<kernels::QsaWriteParams> write_launch(const AtlasAttentionProblem& problem) {
-  const AtlasIndexer& indexer = *problem.indexer;
-  atlas::sdk::Launch<kernels::QsaWriteParams> write("qsa_write", kernels::kQsaWriteParamsDigest);
-  write.point(&write.params.k, problem.k);
-  write.point(&write.params.v, problem.v);
-  write.point(&write.params.index_k, indexer.k);
-  write.point(&write.params.k_norm, indexer.k_norm);
-  write.point(&write.params.inverse_frequency, indexer.inverse_frequencies);
-  write.point(&write.params.control, problem.control);
-  write.point(&write.params.rows, problem.rows);
-  write.point(&write.params.pages, problem.pages);
-  write.point(&write.params.slots, problem.slots);
-  write.params.page_stride = problem.page_stride;
-  write.params.slot_stride = problem.slot_stride;
-  write.params.k_stride = problem.k_stride;
-  write.params.v_stride = problem.v_stride;
-  write.params.index_k_stride = indexer.k_stride;
-  write.params.kv_heads = problem.kv_heads;
-  write.params.head_dim = problem.head_dim;
-  write.params.index_dim = indexer.head_dim;
-  write.params.ratio = indexer.ratio;
-  write.params.rotary_dim = indexer.rotary_dim;
-  write.params.epsilon = indexer.epsilon;
-  write.params.magnitude = indexer.magnitude;
-  return write;
 }
 
 AtlasCode plan_write(const AtlasAttentionProblem& problem, const Workspace& workspace,
@@ -391,27 +294,6 @@ AtlasCode plan_selection(const AtlasAttentionProblem& problem, const Workspace& 
                      problem, workspace, sink, error);
 }
 
-/// An attend or merge record, without what divides the work.
-atlas::sdk::Launch<kernels::QsaAttendParams> attend_launch(const char* kernel,
-                                                           const AtlasAttentionProblem& problem) {
-  atlas::sdk::Launch<kernels::QsaAttendParams> attend(kernel, kernels::kQsaAttendParamsDigest);
-  attend.point(&attend.params.q, problem.q);
-  attend.point(&attend.params.out, problem.out);
-  attend.point(&attend.params.control, problem.control);
-  attend.point(&attend.params.rows, problem.rows);
-  attend.point(&attend.params.pages, problem.pages);
-  attend.params.page_stride = problem.page_stride;
-  attend.params.q_stride = problem.q_stride;
-  attend.params.out_stride = problem.out_stride;
-  attend.params.heads = problem.heads;
-  attend.params.kv_heads = problem.kv_heads;
-  attend.params.head_dim = problem.head_dim;
-  attend.params.ratio = problem.indexer->ratio;
-  attend.params.budget_blocks = budget_blocks_of(*problem.indexer);
-  attend.params.scale = problem.scale;
-  return attend;
-}
-
 AtlasCode plan_attend(const AtlasAttentionProblem& problem, const Workspace& workspace,
                       const AtlasRecordSink* sink, AtlasError* error) {
   auto attend = attend_launch("qsa_attend", problem);
@@ -439,92 +321,6 @@ AtlasCode plan_cpu(const AtlasAttentionProblem& problem, const AtlasRecordSink* 
   }
   if (code == ATLAS_OK) code = plan_attend(problem, workspace, sink, error);
   return code;
-}
-
-/// Scores and choices of rows [first_row, first_row + workspace.score_rows).
-AtlasCode plan_gpu_selection(const AtlasAttentionProblem& problem, const GpuWorkspace& workspace,
-                             uint32_t first_row, const AtlasRecordSink* sink, AtlasError* error) {
-  const AtlasIndexer& indexer = *problem.indexer;
-  const auto launch_of = [&](const char* kernel) {
-    atlas::sdk::Launch<kernels::QsaGpuSelectParams> launch(kernel,
-                                                           kernels::kQsaGpuSelectParamsDigest);
-    launch.point(&launch.params.q, indexer.q);
-    launch.point(&launch.params.control, problem.control);
-    launch.point(&launch.params.rows, problem.rows);
-    launch.point(&launch.params.pages, problem.pages);
-    launch.point(&launch.params.scores, later(problem.workspace, workspace.scores));
-    launch.point(&launch.params.lists, later(problem.workspace, workspace.lists));
-    launch.params.page_stride = problem.page_stride;
-    launch.params.pooled_offset =
-        kernels::qsa_gpu_pooled_offset(problem.kv_heads, problem.head_dim);
-    launch.params.q_stride = indexer.q_stride;
-    launch.params.score_stride = workspace.score_stride;
-    launch.params.heads = indexer.heads;
-    launch.params.head_dim = indexer.head_dim;
-    launch.params.ratio = indexer.ratio;
-    launch.params.budget_blocks = budget_blocks_of(indexer);
-    launch.params.first_row = first_row;
-    launch.params.row_limit = std::min(workspace.score_rows, problem.max_rows - first_row);
-    return launch;
-  };
-  auto score = launch_of("qsa_score");
-  const uint32_t rows = score.params.row_limit;
-  const uint32_t tile_rows = kernels::qsa_score_tile_rows(indexer.heads);
-  const uint32_t tiles = rows / tile_rows + std::min(rows, problem.max_sequences);
-  const auto steps = static_cast<uint32_t>((workspace.score_stride + kernels::kQsaScoreBlocks - 1) /
-                                           kernels::kQsaScoreBlocks);
-  const uint32_t wanted = kernels::attention_device(problem.platform).wanted_blocks;
-  score.grid(tiles, std::min((wanted + tiles - 1) / tiles, steps));
-  score.block(kernels::kQsaScoreThreads);
-  score.shared_bytes(kernels::qsa_score_shared_bytes(indexer.head_dim));
-  if (const AtlasCode code = score.emit(sink, error); code != ATLAS_OK) return code;
-
-  auto select = launch_of("qsa_select");
-  select.grid(rows);
-  select.block(kernels::kQsaSelectThreads);
-  select.shared_bytes(kernels::kQsaSelectSharedBytes);
-  return select.emit(sink, error);
-}
-
-AtlasCode plan_gpu(const AtlasAttentionProblem& problem, const AtlasRecordSink* sink,
-                   AtlasError* error) {
-  const GpuWorkspace workspace = gpu_workspace_of(problem);
-  const kernels::AttentionSplit& split = workspace.split;
-  auto write = write_launch(problem);
-  write.grid(problem.max_rows);
-  write.block(kernels::kAttentionWriteThreads);
-  write.shared_bytes(kernels::qsa_write_shared_bytes(problem.indexer->head_dim));
-  if (const AtlasCode code = write.emit(sink, error); code != ATLAS_OK) return code;
-  if (is_sparse(problem)) {
-    for (uint32_t row = 0; row < problem.max_rows; row += workspace.score_rows) {
-      const AtlasCode code = plan_gpu_selection(problem, workspace, row, sink, error);
-      if (code != ATLAS_OK) return code;
-    }
-  }
-
-  const auto divided = [&](const char* kernel) {
-    auto launch = attend_launch(kernel, problem);
-    launch.point(&launch.params.lists,
-                 is_sparse(problem) ? later(problem.workspace, workspace.lists) : kNowhere);
-    if (split.split_rows != 0) launch.point(&launch.params.partials, problem.workspace);
-    launch.params.tasks = split.tasks;
-    launch.params.split_rows = split.split_rows;
-    launch.params.max_blocks = split.max_blocks;
-    return launch;
-  };
-  const kernels::AttentionForm& form = kernels::qsa_form(problem.head_dim);
-  auto attend = divided(form.kernel);
-  attend.grid(split.tiles, problem.kv_heads, split.tasks);
-  attend.block(form.threads());
-  attend.shared_bytes(kernels::qsa_attend_shared_bytes(form, problem.head_dim));
-  if (const AtlasCode code = attend.emit(sink, error); code != ATLAS_OK) return code;
-  if (split.split_rows == 0) return ATLAS_OK;
-
-  auto merge = divided("qsa_merge");
-  merge.grid(problem.max_rows, problem.heads);
-  merge.block(kernels::kAttentionMergeThreads);
-  merge.shared_bytes(kernels::kAttentionMergeSharedBytes);
-  return merge.emit(sink, error);
 }
 
 AtlasCode plan(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink,
