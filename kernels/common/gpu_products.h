@@ -8,6 +8,7 @@
 
 #include "kernels/common/gpu_weights.h"
 #include "kernels/common/linear.h"
+#include "kernels/common/tuning.h"
 
 namespace atlas::kernels {
 
@@ -102,12 +103,18 @@ constexpr uint32_t few_tiles(const GpuTraits& gpu, uint32_t warps, uint64_t n, u
   return tiles;
 }
 
-/// Whether a product of a bucket of so many rows runs the kernel for many. Predicted: below, the
-/// weights' bytes decide, and the kernel for few reads them once for 16 rows.
-constexpr bool takes_many(uint32_t max_rows) { return max_rows > 48; }
-constexpr bool takes_many_grouped(uint32_t max_rows, uint32_t experts) {
-  return max_rows > 16 * uint64_t{experts};
+/// Whether products of a bucket of so many rows run the kernel for many: as the platform's
+/// tuning.yaml says.
+constexpr bool takes_many(std::string_view platform, uint64_t n, uint64_t k, uint32_t max_rows) {
+  return max_rows > tuned(platform, Choice::kLinearMany, n, k);
 }
+constexpr bool takes_many_grouped(std::string_view platform, uint64_t n, uint64_t k,
+                                  uint32_t experts, uint32_t max_rows) {
+  const uint64_t above = tuned(platform, Choice::kExpertsMany, n, k);
+  return above <= max_rows && max_rows > above * experts;
+}
+static_assert(takes_many_grouped("h200", 640, 2560, 1, 0xffffffffu) &&
+              !takes_many_grouped("h200", 640, 2560, 0xffffffffu, 0xffffffffu));
 
 // ---- Launches
 

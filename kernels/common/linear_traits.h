@@ -30,7 +30,7 @@ struct LinearTraits {
                                    uint64_t k, uint32_t max_rows) {
     const GpuTraits* gpu = gpu_traits(platform);
     if (gpu == nullptr) return tasks(linear_tasks(static_cast<uint32_t>(n)));
-    return linear_launch(*gpu, takes_many(max_rows), format.wide, n, k, max_rows);
+    return linear_launch(*gpu, takes_many(platform, n, k, max_rows), format.wide, n, k, max_rows);
   }
   template <class Format>
   static ProductLaunch grouped_work(std::string_view platform, const Format& format, uint64_t n,
@@ -39,8 +39,8 @@ struct LinearTraits {
     // Every row has one expert, so there are never more at work than rows.
     const uint32_t busy = max_rows < experts ? max_rows : experts;
     if (gpu == nullptr) return tasks(grouped_tasks(static_cast<uint32_t>(n), busy));
-    return grouped_launch(*gpu, takes_many_grouped(max_rows, experts), format.wide, n, k, experts,
-                          max_rows);
+    return grouped_launch(*gpu, takes_many_grouped(platform, n, k, experts, max_rows), format.wide,
+                          n, k, experts, max_rows);
   }
   static ProductLaunch encode_work(std::string_view platform, uint64_t k, uint32_t max_rows) {
     return gpu_traits(platform) == nullptr ? tasks(max_rows) : encode_launch(k, max_rows);

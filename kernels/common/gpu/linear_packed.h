@@ -46,21 +46,27 @@ struct PackedFormatOf {
   static constexpr uint32_t kRecordWords = kLaneRows * kRecord / 4;
   static constexpr uint32_t kHeadWords = kHead == 0 ? 1 : kLaneRows * kHead / 4;
 
+  // Numbers of their own: calls on kPacked itself would make it a variable of the device.
+  static constexpr uint32_t kBlockRecord = kPacked.block_record();
+  static constexpr uint32_t kUnitBytes = kPacked.unit_bytes(), kHeadBytes = kPacked.head_bytes();
+  static constexpr uint32_t kHighOffset = kPacked.high_offset();
+  static constexpr uint32_t kCodesOffset = kPacked.codes_offset();
+
   struct Unit {
     device::Words4 codes[kPieces];
     uint32_t high[kHighWords], records[kRecordWords], head[kHeadWords];
   };
 
   ATLAS_DEVICE static uint64_t unit_offset(uint32_t unit) {
-    if (kHead == 0) return uint64_t{unit} * kPacked.unit_bytes();
-    return head_offset(unit) + kPacked.head_bytes() + unit % 4 * kPacked.unit_bytes();
+    if (kHead == 0) return uint64_t{unit} * kUnitBytes;
+    return head_offset(unit) + kHeadBytes + unit % 4 * kUnitBytes;
   }
   ATLAS_DEVICE static uint64_t head_offset(uint32_t unit) {
-    return uint64_t{unit / 4} * (kPacked.head_bytes() + 4 * kPacked.unit_bytes());
+    return uint64_t{unit / 4} * (kHeadBytes + 4 * kUnitBytes);
   }
   ATLAS_DEVICE static uint64_t group_bytes(uint32_t k) {
     const uint32_t units = (k + kUnit - 1) / kUnit;
-    return kHead == 0 ? uint64_t{units} * kPacked.unit_bytes() : head_offset(units);
+    return kHead == 0 ? uint64_t{units} * kUnitBytes : head_offset(units);
   }
   ATLAS_DEVICE static Unit load(const uint8_t* group, uint32_t unit, uint32_t) {
     const uint8_t* at = group + unit_offset(unit);
@@ -75,12 +81,12 @@ struct PackedFormatOf {
     }
     load_words<kRecordWords>(at + place * kRecord, out.records);
     if constexpr (kHigh != 0) {
-      load_words<kHighWords>(at + kPacked.high_offset() + strand_index() * (4 * kHighWords),
+      load_words<kHighWords>(at + kHighOffset + strand_index() * (4 * kHighWords),
                              out.high);
     }
     ATLAS_UNROLL
     for (uint32_t i = 0; i < kPieces; ++i) {
-      out.codes[i] = load_piece(at + kPacked.codes_offset(), i);
+      out.codes[i] = load_piece(at + kCodesOffset, i);
     }
     return out;
   }
@@ -142,7 +148,7 @@ struct PackedFormatOf {
       return half_at(head, i) * static_cast<float>(static_cast<int8_t>(
                                     byte_at(records, i * kRecord + 2 * block + half)));
     } else {
-      return half_at(records, (i * kRecord + block * kPacked.block_record()) / 2);
+      return half_at(records, i * (kRecord / 2) + block * (kBlockRecord / 2));
     }
   }
   ATLAS_DEVICE static float minimum_of(const uint32_t* records, const uint32_t* head,
@@ -151,7 +157,7 @@ struct PackedFormatOf {
       return -(half_at(head, 2 * i + 1) *
                static_cast<float>(byte_at(records, i * kRecord + 2 * block + 1)));
     } else {
-      return half_at(records, (i * kRecord + block * kPacked.block_record()) / 2 + 1);
+      return half_at(records, i * (kRecord / 2) + block * (kBlockRecord / 2) + 1);
     }
   }
   ATLAS_DEVICE static float scale(const Unit& unit, uint32_t block, uint32_t half, uint32_t i) {
@@ -185,7 +191,7 @@ struct PackedFormatOf {
         head[0] |= bits << 16 * i;
       }
     }
-    const uint8_t* codes = at + kPacked.codes_offset();
+    const uint8_t* codes = at + kCodesOffset;
     int32_t code;
     if constexpr (kBytes) {
       code = static_cast<int8_t>(device::load_as<uint8_t>(
@@ -195,7 +201,7 @@ struct PackedFormatOf {
       uint32_t bits =
           device::load_as<uint32_t>(codes + strand_offset(kFamily, strand, 4 * w)) >> 4 * place_of &
           15;
-      const uint8_t* high = at + kPacked.high_offset() + (strand * kUnitWords + w) * kHigh;
+      const uint8_t* high = at + kHighOffset + (strand * kUnitWords + w) * kHigh;
       if constexpr (kHigh == 1) bits |= (device::load_as<uint8_t>(high) >> place_of & 1) << 4;
       if constexpr (kHigh == 2) bits |= (device::load_as<uint16_t>(high) >> 2 * place_of & 3) << 4;
       code = static_cast<int32_t>(bits) - kZero;
