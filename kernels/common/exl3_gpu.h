@@ -207,10 +207,10 @@ constexpr uint32_t exl3_few_outputs(Exl3Lanes form) {
 constexpr uint32_t exl3_few_blocks(Exl3Lanes form, uint32_t n) {
   return n / exl3_few_outputs(form);
 }
-/// Weights under way to shared memory: so many pairs of each warp. WMMA's come by registers.
+/// Weights under way to shared memory: so many pairs of a group. WMMA's come by registers.
 inline constexpr uint32_t kExl3Ahead = 4;
-constexpr uint32_t exl3_ring_bytes(Exl3Lanes form, uint32_t units) {
-  return form == Exl3Lanes::kMmaSync ? kExl3Ahead * exl3_pair_bytes(form, units) : 0;
+constexpr uint32_t exl3_ring_bytes(Exl3Lanes form, uint32_t units, uint32_t pairs) {
+  return form == Exl3Lanes::kMmaSync ? pairs * exl3_pair_bytes(form, units) : 0;
 }
 /// Rows that a block of exl3_few encodes at a time, and bytes of one: rows do not meet in a bank.
 inline constexpr uint32_t kExl3StagedRows = 8;
@@ -218,15 +218,15 @@ inline constexpr uint32_t kExl3StagedRowBytes = kExl3SegmentBlocks * kExl3Block 
 /// `encodes`: rows are not encoded yet.
 constexpr uint32_t exl3_few_shared(Exl3Lanes form, uint32_t units, bool encodes) {
   const uint32_t rows = encodes ? kExl3StagedRows * (kExl3StagedRowBytes + 4) : 0;
-  return 64 + kExl3FewWarps * exl3_ring_bytes(form, units) + rows;
+  return 64 + kExl3FewWarps * exl3_ring_bytes(form, units, kExl3Ahead) + rows;
 }
 
-/// exl3_many: a warp does a group of outputs, a block 128 outputs, of so many rows.
+/// exl3_many: a block does 128 outputs of so many rows, each of its warps a group of outputs.
 constexpr uint32_t exl3_many_rows(Exl3Lanes form) { return form == Exl3Lanes::kMmaSync ? 64 : 32; }
 constexpr uint32_t exl3_many_threads(Exl3Lanes form) {
   return kExl3Block / exl3_shape(form).outputs * device::kMatrixLanes;
 }
-/// 128 inputs of a block's rows, so many times under way.
+/// 128 inputs of a block's rows and weights, so many times under way.
 inline constexpr uint32_t kExl3ManyStages = 3;
 constexpr uint32_t exl3_many_stage_bytes(Exl3Lanes form) {
   return kExl3Block * exl3_many_rows(form) * 2;
@@ -234,8 +234,9 @@ constexpr uint32_t exl3_many_stage_bytes(Exl3Lanes form) {
 /// A row of 128 sums before their transform, so that rows do not meet in a bank: bytes.
 inline constexpr uint32_t kExl3ManyRowBytes = (kExl3Block + 4) * 4;
 constexpr uint32_t exl3_many_shared(Exl3Lanes form, uint32_t units) {
-  const uint32_t loop = kExl3ManyStages * exl3_many_stage_bytes(form) +
-                        kExl3Block / exl3_shape(form).outputs * exl3_ring_bytes(form, units);
+  const uint32_t loop =
+      kExl3ManyStages * exl3_many_stage_bytes(form) +
+      kExl3Block / exl3_shape(form).outputs * exl3_ring_bytes(form, units, kExl3ManyStages);
   const uint32_t end = exl3_many_rows(form) * kExl3ManyRowBytes;
   return loop > end ? loop : end;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <vector>
 
 #include "plugins/sdk/guard.h"
 #include "plugins/sdk/module_tensors.h"
@@ -244,15 +245,30 @@ void Tensors::write_gpu_group(kernels::Exl3Lanes lanes, uint64_t group, uint8_t*
   if (trellis_->data == nullptr) refuse(std::string(trellis_->name) + " is there without its data");
   const uint32_t units = format_.units;
   const uint64_t tile_bytes = 16 * uint64_t{units};
-  constexpr uint64_t kColumns = kExl3Block / kExl3Tile;
+  constexpr uint32_t kColumns = kExl3Block / kExl3Tile;
+  // Where units go depends on a tile's place only by a multiple of a period of rows: looked up.
+  constexpr uint32_t kPeriod = 8;
+  const uint64_t k = exl3_padded(k_);
+  const auto place_of = [&](uint32_t row, uint32_t column, uint32_t unit) {
+    return kernels::exl3_gpu_unit_offset(lanes, units, k, row, column, unit / units, unit % units);
+  };
+  const uint64_t period_bytes = place_of(kPeriod, 0, 0) - place_of(0, 0, 0);
+  const uint32_t tile_units = 8 * units;
+  std::vector<uint64_t> places;
+  for (uint32_t tile = 0; tile < kPeriod * kColumns; ++tile) {
+    for (uint32_t unit = 0; unit < tile_units; ++unit) {
+      // Of the two units of a word the first is its high half.
+      places.push_back(place_of(tile / kColumns, tile % kColumns, unit ^ 1));
+    }
+  }
   for (uint64_t row = 0; row < trellis_->dims[0]; ++row) {
-    for (uint64_t column = 0; column < kColumns; ++column) {
+    uint8_t* to = out + row / kPeriod * period_bytes;
+    for (uint32_t column = 0; column < kColumns; ++column) {
       const uint8_t* from =
           bytes_of(*trellis_) + (row * trellis_->dims[1] + group * kColumns + column) * tile_bytes;
-      for (uint32_t unit = 0; unit < 8 * units; ++unit) {
-        std::memcpy(out + kernels::exl3_gpu_unit_offset(lanes, units, exl3_padded(k_), row, column,
-                                                        unit / units, unit % units),
-                    from + 2 * (unit ^ 1), 2);
+      const uint64_t* place = places.data() + (row % kPeriod * kColumns + column) * tile_units;
+      for (uint32_t unit = 0; unit < tile_units; ++unit) {
+        std::memcpy(to + place[unit], from + 2 * unit, 2);
       }
     }
   }

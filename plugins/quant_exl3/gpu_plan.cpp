@@ -39,7 +39,8 @@ std::string product_kernel(Way way, Format format) {
   std::string name = way == Way::kMany ? "exl3_many_" : "exl3_few_";
   name += codebook_name(format.codebook);
   if (way == Way::kMany || format.codebook != kernels::Exl3Codebook::kMul1) return name;
-  return name + (format.units == 6 ? "_k3" : (format.units == 8 ? "_k4" : ""));
+  const bool own = format.units % 2 == 0 && format.units >= 6 && format.units <= 12;
+  return own ? name + "_k" + std::to_string(format.units / 2) : name;
 }
 
 uint32_t padded(uint64_t size) { return static_cast<uint32_t>(kernels::exl3_padded(size)); }

@@ -409,6 +409,8 @@ constexpr std::array kGpuKernels = {
     Needed{"exl3_few_mul1", kExl3ProductGpuParamsDigest},
     Needed{"exl3_few_mul1_k3", kExl3ProductGpuParamsDigest},
     Needed{"exl3_few_mul1_k4", kExl3ProductGpuParamsDigest},
+    Needed{"exl3_few_mul1_k5", kExl3ProductGpuParamsDigest},
+    Needed{"exl3_few_mul1_k6", kExl3ProductGpuParamsDigest},
     Needed{"exl3_many_3inst", kExl3ProductGpuParamsDigest},
     Needed{"exl3_many_mcg", kExl3ProductGpuParamsDigest},
     Needed{"exl3_many_mul1", kExl3ProductGpuParamsDigest},

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "kernels/common/device/device.h"
+#include "kernels/common/device/logic.h"
 #include "kernels/common/exl3_gpu.h"
 
 namespace atlas::kernels {
@@ -77,10 +78,11 @@ ATLAS_DEVICE Exl3Words<kUnits> exl3_read(const uint8_t* pair) {
 /// The pairs of a group from one on, in order. Who reads one has waited for its group of copies:
 /// begin() starts a copy to shared memory and closes no group, as other copies may belong to it.
 #if defined(ATLAS_HAS_MMA_SYNC)
-template <uint32_t kUnits>
+template <uint32_t kUnits, uint32_t kSlots>
 class Exl3Stream {
  public:
-  /// `ring`: kExl3Ahead pairs, of this warp alone. A lane reads what it has copied itself.
+  Exl3Stream() = default;
+  /// `ring`: kSlots pairs, of this warp alone. A lane reads what it has copied itself.
   ATLAS_DEVICE Exl3Stream(const uint8_t* from, uint32_t pairs, uint8_t* ring)
       : from_(from), left_(pairs), ring_(ring) {}
   ATLAS_DEVICE void begin() {
@@ -97,26 +99,27 @@ class Exl3Stream {
     });
     from_ += kBytes;
     --left_;
-    begun_ = (begun_ + 1) % kExl3Ahead;
+    begun_ = (begun_ + 1) % kSlots;
   }
   ATLAS_DEVICE Exl3Words<kUnits> read() {
     const Exl3Words<kUnits> words = exl3_read<kUnits, false>(ring_ + read_ * kBytes);
-    read_ = (read_ + 1) % kExl3Ahead;
+    read_ = (read_ + 1) % kSlots;
     return words;
   }
 
  private:
   static constexpr uint32_t kBytes = exl3_pair_bytes(kExl3Lanes, kUnits);
-  const uint8_t* from_;
-  uint32_t left_;
-  uint8_t* ring_;
+  const uint8_t* from_ = nullptr;
+  uint32_t left_ = 0;
+  uint8_t* ring_ = nullptr;
   uint32_t begun_ = 0, read_ = 0;
 };
 #else
 /// By way of registers, one ahead.
-template <uint32_t kUnits>
+template <uint32_t kUnits, uint32_t kSlots>
 class Exl3Stream {
  public:
+  Exl3Stream() = default;
   ATLAS_DEVICE Exl3Stream(const uint8_t* from, uint32_t pairs, uint8_t*)
       : from_(from), left_(pairs) {
     load();
@@ -135,8 +138,8 @@ class Exl3Stream {
     from_ += exl3_pair_bytes(kExl3Lanes, kUnits);
     --left_;
   }
-  const uint8_t* from_;
-  uint32_t left_;
+  const uint8_t* from_ = nullptr;
+  uint32_t left_ = 0;
   Exl3Words<kUnits> ahead_{};
 };
 #endif
@@ -149,27 +152,35 @@ struct Exl3Segment {
   uint32_t w[1 + kWords];
 };
 
-/// Calls use(half, segment) for both segments of a pair. All lanes of the warp take part. `kTwice`:
-/// with code of its own for each, else one code for both, which costs 3 % more instructions.
-template <uint32_t kUnits, bool kTwice, typename Use>
-ATLAS_DEVICE void exl3_each_segment(const Exl3Words<kUnits>& words, const Use& use) {
+/// Calls use(half, segments) for both segments of a pair, of kGroups groups of outputs. All lanes
+/// of the warp take part. `kTwice`: with code of its own for each, else one code for both, which
+/// costs 3 % more instructions.
+template <bool kTwice, uint32_t kUnits, uint32_t kGroups, typename Use>
+ATLAS_DEVICE void exl3_each_segment(const Exl3Words<kUnits> (&words)[kGroups], const Use& use) {
   constexpr uint32_t kHalf = kUnits / 2;
   constexpr bool kOdd = kUnits % 2 != 0;
   const uint32_t before = exl3_lane_before();
   // The last words of the segments before; odd numbers of units have both in one.
-  const uint32_t last = device::shuffle(words.w[kOdd ? kHalf : kHalf - 1], before);
-  const uint32_t second = kOdd ? last : device::shuffle(words.w[kUnits - 1], before);
+  uint32_t first[kGroups], second[kGroups];
+  ATLAS_UNROLL
+  for (uint32_t g = 0; g < kGroups; ++g) {
+    const uint32_t last = device::shuffle(words[g].w[kOdd ? kHalf : kHalf - 1], before);
+    first[g] = kOdd ? last >> 16 : last;
+    second[g] = kOdd ? last : device::shuffle(words[g].w[kUnits - 1], before);
+  }
   const auto one = [&](uint32_t half) {
-    Exl3Segment<kUnits> segment;
-    segment.w[0] = half != 0 ? second : (kOdd ? last >> 16 : last);
+    Exl3Segment<kUnits> segments[kGroups];
     ATLAS_UNROLL
-    for (uint32_t i = 0; i < kHalf; ++i) {
-      segment.w[1 + i] = half != 0 ? words.w[kHalf + (kOdd ? 1 : 0) + i] : words.w[i];
+    for (uint32_t g = 0; g < kGroups; ++g) {
+      const uint32_t* w = words[g].w;
+      segments[g].w[0] = half != 0 ? second[g] : first[g];
+      ATLAS_UNROLL
+      for (uint32_t i = 0; i < kHalf; ++i) {
+        segments[g].w[1 + i] = half != 0 ? w[kHalf + (kOdd ? 1 : 0) + i] : w[i];
+      }
+      if constexpr (kOdd) segments[g].w[1 + kHalf] = half != 0 ? w[kHalf] << 16 : w[kHalf];
     }
-    if constexpr (kOdd) {
-      segment.w[1 + kHalf] = half != 0 ? words.w[kHalf] << 16 : words.w[kHalf];
-    }
-    use(half, segment);
+    use(half, segments);
   };
   if constexpr (kTwice) {
     one(0);
@@ -219,10 +230,9 @@ ATLAS_DEVICE uint32_t exl3_pair(uint32_t first, uint32_t second) {
     const auto product = [](uint32_t state) {
       const uint32_t u =
           kCodebook == Exl3Codebook::kMcg ? state * kExl3Mcg : state * 89226354u + 64248484u;
-      return (u & 0x8fff8fffu) ^ 0x3b603b60u;
+      return and_xor(u, 0x8fff8fffu, 0x3b603b60u);
     };
-    const uint32_t a = product(first), b = product(second);
-    return f16_add(low_halves(a, b), high_halves(a, b));
+    return f16_add_halves(product(first), product(second));
   }
 }
 

@@ -5,6 +5,7 @@
 // last, and is left at zero: one product of a weight at a time.
 #pragma once
 
+#include "kernels/common/device/early.h"
 #include "kernels/common/gpu/exl3_rows.h"
 
 namespace atlas::kernels {
@@ -67,26 +68,36 @@ ATLAS_DEVICE Exl3Source exl3_source(const Exl3ProductGpuParams& params, const Ex
           kStepBytes, kStepBytes / 2};
 }
 
-/// The sums of one segment for rows [row, row + rows) of the run, one tile of rows.
-template <Exl3Codebook kCodebook, uint32_t kUnits>
-ATLAS_DEVICE void exl3_few_rows(const Exl3ProductGpuParams& params, const Exl3Work& work,
-                                uint32_t row, uint32_t rows) {
+/// The warp's weights, the first of them on their way.
+template <uint32_t kUnits>
+ATLAS_DEVICE Exl3Stream<kUnits, kExl3Ahead> exl3_begin_weights(const Exl3ProductGpuParams& params,
+                                                               const Exl3Work& work) {
   using namespace device;
   constexpr uint32_t kPairInputs = kExl3Shape.inputs;
-  constexpr uint32_t kPairBytes = exl3_pair_bytes(kExl3Lanes, kUnits);
-  const uint32_t group = block_index() * kExl3FewWarps + warp_index();
-  const uint32_t first_pair = work.first * kExl3Block / kPairInputs;
-  const uint32_t pairs = work.blocks * kExl3Block / kPairInputs;
-  Exl3Stream<kUnits> stream(
+  const uint64_t group = block_index() * kExl3FewWarps + warp_index();
+  const uint64_t pair = group * (params.k / kPairInputs) + work.first * kExl3Block / kPairInputs;
+  Exl3Stream<kUnits, kExl3Ahead> stream(
       work.weight + exl3_gpu_head_bytes(params.n, params.k) +
-          (uint64_t{group} * (params.k / kPairInputs) + first_pair) * kPairBytes,
-      pairs,
-      shared_memory<uint8_t>(kExl3RingAt + warp_index() * exl3_ring_bytes(kExl3Lanes, kUnits)));
+          pair * exl3_pair_bytes(kExl3Lanes, kUnits),
+      work.blocks * kExl3Block / kPairInputs,
+      shared_memory<uint8_t>(kExl3RingAt +
+                             warp_index() * exl3_ring_bytes(kExl3Lanes, kUnits, kExl3Ahead)));
   ATLAS_UNROLL
   for (uint32_t i = 0; i < kExl3Ahead; ++i) {
     stream.begin();
     async_commit();
   }
+  return stream;
+}
+
+/// The sums of one segment for rows [row, row + rows) of the run, one tile of rows.
+template <Exl3Codebook kCodebook, uint32_t kUnits>
+ATLAS_DEVICE void exl3_few_rows(const Exl3ProductGpuParams& params, const Exl3Work& work,
+                                uint32_t row, uint32_t rows,
+                                Exl3Stream<kUnits, kExl3Ahead>& stream) {
+  using namespace device;
+  const uint32_t group = block_index() * kExl3FewWarps + warp_index();
+  const uint32_t pairs = work.blocks * kExl3Block / kExl3Shape.inputs;
   if (params.encoded == nullptr) exl3_stage_rows(params, work, row, rows);
 
   Exl3Source source = exl3_source(params, work, row, rows);
@@ -94,15 +105,15 @@ ATLAS_DEVICE void exl3_few_rows(const Exl3ProductGpuParams& params, const Exl3Wo
   ATLAS_ROLLED
   for (uint32_t pair = 0; pair < pairs; ++pair) {
     async_wait<kExl3Ahead - 1>();
-    const Exl3Words<kUnits> words = stream.read();
+    const Exl3Words<kUnits> words[1] = {stream.read()};
     stream.begin();
     async_commit();
-    exl3_each_segment<kUnits, kExl3Hot<kCodebook, kUnits>>(
-        words, [&](uint32_t, const Exl3Segment<kUnits>& segment) {
+    exl3_each_segment<kExl3Hot<kCodebook, kUnits>>(
+        words, [&](uint32_t, const Exl3Segment<kUnits>(&segments)[1]) {
           const Exl3Inputs inputs{
               {load_as<Words4>(source.from), load_as<Words4>(source.from + source.half_bytes)}};
           source.from += source.step_bytes;
-          exl3_multiply(sums, exl3_weights<kCodebook>(segment), inputs);
+          exl3_multiply(sums, exl3_weights<kCodebook>(segments[0]), inputs);
         });
   }
   ATLAS_UNROLL
@@ -165,20 +176,37 @@ template <Exl3Codebook kCodebook, uint32_t kUnits>
 ATLAS_DEVICE void exl3_few(const Exl3ProductGpuParams& params) {
   using namespace device;
   Exl3Work work;
-  work.run = exl3_run(params.row_count, params.offsets, params.experts, params.by_row != 0,
-                      block_index<1>());
-  if (work.run.rows == 0) return;
-  work.weight = static_cast<const uint8_t*>(params.weight) + work.run.expert * params.expert_bytes;
+  work.weight = static_cast<const uint8_t*>(params.weight);
   work.segment = block_index<2>();
   work.first = exl3_segment_begin(params.k, work.segment);
   work.blocks = exl3_segment_begin(params.k, work.segment + 1) - work.first;
-  work.rows_at = kExl3RingAt + kExl3FewWarps * exl3_ring_bytes(kExl3Lanes, kUnits);
-  const uint32_t tile = params.encoded == nullptr ? kExl3StagedRows : kExl3Shape.row_tile;
-  for (uint32_t row = 0; row < work.run.rows; row += tile) {
+  work.rows_at = kExl3RingAt + kExl3FewWarps * exl3_ring_bytes(kExl3Lanes, kUnits, kExl3Ahead);
+  const bool dense = params.offsets == nullptr;
+  if (!dense) {
+    previous_done();
+    work.run = exl3_run(params.offsets, params.experts, params.by_row != 0, block_index<1>());
+    if (work.run.rows == 0) return;
+    work.weight += work.run.expert * params.expert_bytes;
+  }
+  // Which weights these are is known before what they are multiplied with is there.
+  Exl3Stream<kUnits, kExl3Ahead> stream = exl3_begin_weights<kUnits>(params, work);
+  if (dense) {
+    previous_done();
+    work.run = {0, load(params.row_count), 0};
+    if (work.run.rows == 0) {
+      async_wait<0>();
+      return;
+    }
+  }
+  const bool encodes = params.encoded == nullptr;
+  const uint32_t tile = encodes ? kExl3StagedRows : kExl3Shape.row_tile;
+  for (uint32_t row = 0;;) {
     const uint32_t left = work.run.rows - row;
-    // Rows are multiplied before others take their place.
-    if (row != 0 && params.encoded == nullptr) block_barrier();
-    exl3_few_rows<kCodebook, kUnits>(params, work, row, left < tile ? left : tile);
+    exl3_few_rows<kCodebook>(params, work, row, left < tile ? left : tile, stream);
+    row += tile;
+    if (row >= work.run.rows) break;
+    if (encodes) block_barrier();  // rows are multiplied before others take their place
+    stream = exl3_begin_weights<kUnits>(params, work);
   }
   if (exl3_is_last(params, work.weight)) exl3_finish(params, work);
 }

@@ -9,6 +9,8 @@
 namespace atlas::kernels {
 
 inline constexpr uint32_t kExl3ManyRows = exl3_many_rows(kExl3Lanes);
+inline constexpr uint32_t kExl3ManyThreads = exl3_many_threads(kExl3Lanes);
+inline constexpr uint32_t kExl3ManyWarps = kExl3ManyThreads / device::kMatrixLanes;
 inline constexpr uint32_t kExl3ManyStageBytes = exl3_many_stage_bytes(kExl3Lanes);
 
 /// Rows [begin, begin + rows) of a run, at most kExl3ManyRows.
@@ -72,7 +74,7 @@ ATLAS_DEVICE void exl3_begin_inputs(const Exl3ProductGpuParams& params, const Ex
   using namespace device;
   constexpr uint32_t kRowTile = kExl3Shape.row_tile, kStepBytes = exl3_step_bytes(kExl3Lanes);
   constexpr uint32_t kTiles = kExl3ManyRows / kRowTile, kPieces = kExl3ManyStageBytes / 16;
-  constexpr uint32_t kThreads = exl3_many_threads(kExl3Lanes), kPerHalf = kStepBytes / 32;
+  constexpr uint32_t kThreads = kExl3ManyThreads, kPerHalf = kStepBytes / 32;
   constexpr uint32_t kPerRow = kPerHalf / kRowTile;  // pieces of a row in half a step
   constexpr uint32_t kSteps = kExl3ManyStageBytes / (kTiles * kStepBytes);
   const auto* encoded = static_cast<const uint8_t*>(params.encoded);
@@ -92,100 +94,141 @@ ATLAS_DEVICE void exl3_begin_inputs(const Exl3ProductGpuParams& params, const Ex
   }
 }
 
+/// Groups of outputs of a warp, and tiles of rows. With two groups, inputs would be read half as
+/// often, but ptxas spills.
+inline constexpr uint32_t kExl3ManyGroups = 1;
+inline constexpr uint32_t kExl3ManyTiles = kExl3ManyRows / kExl3Shape.row_tile;
+using Exl3ManySums = Exl3Sums[kExl3ManyGroups][kExl3ManyTiles];
+
 /// totals += sums * the segment's powers of two; sums = 0.
-template <uint32_t kTiles>
 ATLAS_DEVICE void exl3_fold(const Exl3ProductGpuParams& params, const Exl3Tile& tile,
-                            uint32_t segment, Exl3Sums (&sums)[kTiles],
-                            Exl3Sums (&totals)[kTiles]) {
+                            uint32_t segment, Exl3ManySums& sums, Exl3ManySums& totals) {
   using namespace device;
   const float* powers = params.powers + uint64_t{segment} * params.rows + tile.begin;
   ATLAS_UNROLL
-  for (uint32_t t = 0; t < kTiles; ++t) {
+  for (uint32_t t = 0; t < kExl3ManyTiles; ++t) {
     ATLAS_UNROLL
     for (uint32_t i = 0; i < kExl3Cells; ++i) {
       const uint32_t r = t * kExl3Shape.row_tile + exl3_cell(lane_index(), i).column;
       const float power = load(powers + (r < tile.rows ? r : tile.rows - 1));
-      totals[t].r[i] += sums[t].r[i] * power;
-      sums[t].r[i] = 0.0f;
+      ATLAS_UNROLL
+      for (uint32_t g = 0; g < kExl3ManyGroups; ++g) {
+        totals[g][t].r[i] += sums[g][t].r[i] * power;
+        sums[g][t].r[i] = 0.0f;
+      }
     }
+  }
+}
+
+/// The sums of 128 inputs, which are staged.
+template <Exl3Codebook kCodebook, uint32_t kUnits>
+ATLAS_DEVICE void exl3_many_block(Exl3Stream<kUnits, kExl3ManyStages> (&streams)[kExl3ManyGroups],
+                                  const uint8_t* stage, Exl3ManySums& sums) {
+  using namespace device;
+  constexpr uint32_t kStepBytes = exl3_step_bytes(kExl3Lanes);
+  stage += lane_index() % (kStepBytes / 32) * 16;
+  for (uint32_t pair = 0; pair < kExl3Block / kExl3Shape.inputs; ++pair) {
+    Exl3Words<kUnits> words[kExl3ManyGroups];
+    ATLAS_UNROLL
+    for (uint32_t g = 0; g < kExl3ManyGroups; ++g) words[g] = streams[g].read();
+    exl3_each_segment<kExl3Hot<kCodebook, kUnits>>(words, [&](uint32_t half,
+                                                              const Exl3Segment<kUnits>(
+                                                                  &segments)[kExl3ManyGroups]) {
+      Exl3Weights weights[kExl3ManyGroups];
+      ATLAS_UNROLL
+      for (uint32_t g = 0; g < kExl3ManyGroups; ++g) {
+        weights[g] = exl3_weights<kCodebook>(segments[g]);
+      }
+      ATLAS_UNROLL
+      for (uint32_t t = 0; t < kExl3ManyTiles; ++t) {
+        const uint8_t* from = stage + ((2 * pair + half) * kExl3ManyTiles + t) * kStepBytes;
+        const Exl3Inputs inputs{{load_as<Words4>(from), load_as<Words4>(from + kStepBytes / 2)}};
+        ATLAS_UNROLL
+        for (uint32_t g = 0; g < kExl3ManyGroups; ++g) {
+          exl3_multiply(sums[g][t], weights[g], inputs);
+        }
+      }
+    });
+  }
+}
+
+/// Transforms and writes the tile's rows, by way of shared memory.
+ATLAS_DEVICE void exl3_many_outputs(const Exl3ProductGpuParams& params, const Exl3Tile& tile,
+                                    const uint8_t* weight, const Exl3ManySums& totals) {
+  using namespace device;
+  uint8_t* rows = shared_memory<uint8_t>();
+  block_barrier();  // stages are read before rows of sums take their place
+  ATLAS_UNROLL
+  for (uint32_t g = 0; g < kExl3ManyGroups; ++g) {
+    const uint32_t group = warp_index() * kExl3ManyGroups + g;
+    ATLAS_UNROLL
+    for (uint32_t t = 0; t < kExl3ManyTiles; ++t) {
+      ATLAS_UNROLL
+      for (uint32_t i = 0; i < kExl3Cells; ++i) {
+        const Cell cell = exl3_cell(lane_index(), i);
+        auto* to = reinterpret_cast<float*>(rows + (t * kExl3Shape.row_tile + cell.column) *
+                                                       kExl3ManyRowBytes);
+        store(to + group * kExl3Shape.outputs + cell.row, totals[g][t].r[i]);
+      }
+    }
+  }
+  block_barrier();
+  for (uint32_t r = warp_index(); r < tile.rows; r += kExl3ManyWarps) {
+    exl3_write_outputs(load_as<Floats4>(rows + r * kExl3ManyRowBytes + 16 * lane_index()),
+                       weight + 2 * uint64_t{params.k},
+                       block_index() * kExl3Block + 4 * lane_index(), params.outputs,
+                       params.y + uint64_t{tile.begin + r} * params.y_stride, params.epilogue);
   }
 }
 
 template <Exl3Codebook kCodebook, uint32_t kUnits>
 ATLAS_DEVICE void exl3_many(const Exl3ProductGpuParams& params) {
   using namespace device;
-  constexpr uint32_t kTiles = kExl3ManyRows / kExl3Shape.row_tile, kAhead = kExl3ManyStages - 1;
-  constexpr uint32_t kPairInputs = kExl3Shape.inputs, kPairs = kExl3Block / kPairInputs;
-  constexpr uint32_t kStepBytes = exl3_step_bytes(kExl3Lanes);
-  constexpr uint32_t kGroups = kExl3Block / kExl3Shape.outputs;
+  constexpr uint32_t kAhead = kExl3ManyStages - 1;
+  constexpr uint32_t kRingBytes = exl3_ring_bytes(kExl3Lanes, kUnits, kExl3ManyStages);
   const Exl3Tile tile =
       exl3_tile(params.row_count, params.offsets, params.experts, block_index<1>());
   if (tile.rows == 0) return;
   const uint8_t* weight =
       static_cast<const uint8_t*>(params.weight) + tile.expert * params.expert_bytes;
-  const uint32_t blocks = params.k / kExl3Block;
-  const uint32_t group = block_index() * kGroups + warp_index();
+  const uint32_t blocks = params.k / kExl3Block, pairs = params.k / kExl3Shape.inputs;
   uint8_t* stages = shared_memory<uint8_t>();
-  Exl3Stream<kUnits> stream(
-      weight + exl3_gpu_head_bytes(params.n, params.k) +
-          uint64_t{group} * (params.k / kPairInputs) * exl3_pair_bytes(kExl3Lanes, kUnits),
-      params.k / kPairInputs,
-      stages + kExl3ManyStages * kExl3ManyStageBytes +
-          warp_index() * exl3_ring_bytes(kExl3Lanes, kUnits));
-  for (uint32_t i = 0; i < kAhead; ++i) {
-    stream.begin();
-    if (i < blocks) exl3_begin_inputs(params, tile, i, stages + i * kExl3ManyStageBytes);
-    async_commit();
+  uint8_t* ring =
+      stages + kExl3ManyStages * kExl3ManyStageBytes + warp_index() * kExl3ManyGroups * kRingBytes;
+  const uint64_t group = (block_index() * kExl3ManyWarps + warp_index()) * kExl3ManyGroups;
+  const uint8_t* from = weight + exl3_gpu_head_bytes(params.n, params.k) +
+                        group * pairs * exl3_pair_bytes(kExl3Lanes, kUnits);
+  Exl3Stream<kUnits, kExl3ManyStages> streams[kExl3ManyGroups];
+  ATLAS_UNROLL
+  for (uint32_t g = 0; g < kExl3ManyGroups; ++g) {
+    streams[g] = {from + uint64_t{g} * pairs * exl3_pair_bytes(kExl3Lanes, kUnits), pairs,
+                  ring + g * kRingBytes};
   }
-  Exl3Sums sums[kTiles] = {}, totals[kTiles] = {};
+  const auto begin = [&](uint32_t block) {
+    ATLAS_UNROLL
+    for (uint32_t g = 0; g < kExl3ManyGroups; ++g) streams[g].begin();
+    if (block < blocks) {
+      exl3_begin_inputs(params, tile, block,
+                        stages + block % kExl3ManyStages * kExl3ManyStageBytes);
+    }
+    async_commit();
+  };
+  for (uint32_t block = 0; block < kAhead; ++block) begin(block);
+  Exl3ManySums sums = {}, totals = {};
   uint32_t segment = 0;
+  ATLAS_ROLLED
   for (uint32_t block = 0; block < blocks; ++block) {
     async_wait<kAhead - 1>();
     block_barrier();  // all threads' copies are there, and the oldest stage has been read
-    stream.begin();
-    if (block + kAhead < blocks) {
-      exl3_begin_inputs(params, tile, block + kAhead,
-                        stages + (block + kAhead) % kExl3ManyStages * kExl3ManyStageBytes);
-    }
-    async_commit();
-    const uint8_t* stage = stages + block % kExl3ManyStages * kExl3ManyStageBytes +
-                           lane_index() % (kStepBytes / 32) * 16;
-    for (uint32_t pair = 0; pair < kPairs; ++pair) {
-      exl3_each_segment<kUnits, kExl3Hot<kCodebook, kUnits>>(
-          stream.read(), [&](uint32_t half, const Exl3Segment<kUnits>& words) {
-            const Exl3Weights weights = exl3_weights<kCodebook>(words);
-            ATLAS_UNROLL
-            for (uint32_t t = 0; t < kTiles; ++t) {
-              const uint8_t* from = stage + ((2 * pair + half) * kTiles + t) * kStepBytes;
-              exl3_multiply(sums[t], weights,
-                            {{load_as<Words4>(from), load_as<Words4>(from + kStepBytes / 2)}});
-            }
-          });
-    }
+    begin(block + kAhead);
+    exl3_many_block<kCodebook>(streams, stages + block % kExl3ManyStages * kExl3ManyStageBytes,
+                               sums);
     if (block + 1 == exl3_segment_begin(params.k, segment + 1)) {
       exl3_fold(params, tile, segment, sums, totals);
       ++segment;
     }
   }
-
-  block_barrier();  // stages are read before rows of sums take their place
-  ATLAS_UNROLL
-  for (uint32_t t = 0; t < kTiles; ++t) {
-    ATLAS_UNROLL
-    for (uint32_t i = 0; i < kExl3Cells; ++i) {
-      const Cell cell = exl3_cell(lane_index(), i);
-      auto* to = reinterpret_cast<float*>(stages + (t * kExl3Shape.row_tile + cell.column) *
-                                                       kExl3ManyRowBytes);
-      store(to + warp_index() * kExl3Shape.outputs + cell.row, totals[t].r[i]);
-    }
-  }
-  block_barrier();
-  for (uint32_t r = warp_index(); r < tile.rows; r += kGroups) {
-    exl3_write_outputs(load_as<Floats4>(stages + r * kExl3ManyRowBytes + 16 * lane_index()),
-                       weight + 2 * uint64_t{params.k},
-                       block_index() * kExl3Block + 4 * lane_index(), params.outputs,
-                       params.y + uint64_t{tile.begin + r} * params.y_stride, params.epilogue);
-  }
+  exl3_many_outputs(params, tile, weight, totals);
 }
 
 }  // namespace atlas::kernels

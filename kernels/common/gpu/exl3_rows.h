@@ -32,11 +32,10 @@ ATLAS_DEVICE uint32_t exl3_expert_of(const uint32_t* offsets, uint32_t experts, 
   return before;
 }
 
-/// The run of index `index`: of a row that begins one (`by_row`), of an expert, or all rows.
-ATLAS_DEVICE Exl3Run exl3_run(const uint32_t* row_count, const uint32_t* offsets, uint32_t experts,
-                              bool by_row, uint32_t index) {
+/// The run of experts of index `index`: of a row that begins one (`by_row`), or of an expert.
+ATLAS_DEVICE Exl3Run exl3_run(const uint32_t* offsets, uint32_t experts, bool by_row,
+                              uint32_t index) {
   using namespace device;
-  if (offsets == nullptr) return {0, load(row_count), 0};
   uint32_t expert = index;
   if (by_row) {
     expert = exl3_expert_of(offsets, experts, index);
