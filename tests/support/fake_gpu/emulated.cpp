@@ -159,21 +159,20 @@ class EmulatedMachine final : public Machine {
   };
 
   void* pack() {
-    static void* const library = [this] {
-      const bool gb10 = std::strcmp(script().devices[0].architecture, "sm_121") == 0;
-      const std::string path =
-          test::build_folder() + "/tests/emulated/" + (gb10 ? "gb10" : "h200") + ".so";
-      void* opened = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-      if (opened == nullptr) std::fprintf(stderr, "%s\n", ::dlerror());
-      return opened;
-    }();
-    return library;
+    if (pack_ != nullptr) return pack_;
+    const bool gb10 = std::strcmp(script().devices[0].architecture, "sm_121") == 0;
+    const std::string path =
+        test::build_folder() + "/tests/emulated/" + (gb10 ? "gb10" : "h200") + ".so";
+    pack_ = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (pack_ == nullptr) std::fprintf(stderr, "%s\n", ::dlerror());
+    return pack_;
   }
 
-  std::mutex
-      run_mutex_;  // the emulator runs one launch at a time, and its buffers stay as they are
+  // The emulator runs one launch at a time, and its buffers stay as they are meanwhile.
+  std::mutex run_mutex_;
   std::mutex buffers_mutex_;  // guards what follows
   simt::Machine machine_;
+  void* pack_ = nullptr;  // never closed: fibers may stand in its kernels
   std::map<uint64_t, Buffer> buffers_;
   uint64_t capacity_;
   uint64_t taken_ = 0;
