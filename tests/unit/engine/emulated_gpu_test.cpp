@@ -1,5 +1,5 @@
-// Whole engines on platforms h200 and gb10 without a GPU: the plan, the plugin cuda and the real packs
-// over a driver whose kernels run in the emulator. What they answer is what the CPU answers.
+// Whole engines on platforms h200 and gb10 without a GPU: the plan, the plugin cuda and the real
+// packs over a driver whose kernels run in the emulator. What they answer is what the CPU answers.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -51,12 +51,10 @@ settings::Settings settings_for(const std::string& path, const std::string& plat
 
 /// The driver that runs kernels in the emulator, with one device of a platform's architecture.
 void be_platform(const std::string& platform) {
-  static void* const driver =
-      ::dlopen((test::build_folder() + "/tests/emulated_gpu/libcuda.so.1").c_str(),
-               RTLD_NOW | RTLD_LOCAL);
+  static void* const driver = ::dlopen(
+      (test::build_folder() + "/tests/emulated_gpu/libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
   REQUIRE_MESSAGE(driver != nullptr, ::dlerror());
-  const auto set =
-      reinterpret_cast<fake_gpu::SetScript>(::dlsym(driver, fake_gpu::kSetScript));
+  const auto set = reinterpret_cast<fake_gpu::SetScript>(::dlsym(driver, fake_gpu::kSetScript));
   fake_gpu::Script script{};
   script.version = 13000;
   script.device_count = 1;
@@ -104,6 +102,35 @@ TEST_CASE("emulated GPU: engines on h200 and gb10 answer as on the CPU, by graph
       }
       // A row's answer does not depend on its neighbours: alone it is the same, to the bit.
       for (size_t i = 0; i < requests.size(); ++i) CHECK(gpu.run(requests[i]) == answers[i]);
+    }
+  }
+}
+
+// Gated DeltaNet, sparse attention, n-grams, residual streams, experts and drafts.
+TEST_CASE("emulated GPU: models of the Qwen family answer as on the CPU") {
+  for (const std::string name : {"qwen4_base", "qwen3_5_moe_base"}) {
+    CAPTURE(name);
+    const std::string path = std::string(ATLAS_SOURCE_DIR) + "/tests/golden/qwen/" + name;
+    engine::RequestSpec spec = request("", 6);
+    for (engine::TokenId id = 1; id <= 40; ++id) spec.prompt.push_back(id);
+    settings::Settings on_cpu = settings_for(path, "cpu");
+    on_cpu.plugins = {};
+    EngineFixture cpu(on_cpu);
+    const Answer expected = cpu.run(spec);
+    for (const std::string platform : {"h200", "gb10"}) {
+      CAPTURE(platform);
+      be_platform(platform);
+      settings::Settings on_gpu = settings_for(path, platform);
+      on_gpu.plugins = {};
+      EngineFixture gpu(on_gpu);
+      CHECK(gpu.generation().steps().graph_report() == "on");
+      const Answer answer = gpu.run(spec);
+      CHECK(answer.tokens == expected.tokens);
+      REQUIRE(answer.logprobs.size() == expected.logprobs.size());
+      for (size_t t = 0; t < expected.logprobs.size(); ++t) {
+        // Activations of products are bf16 there, in small random models.
+        CHECK(std::abs(answer.logprobs[t].logprob - expected.logprobs[t].logprob) < 0.05f);
+      }
     }
   }
 }
