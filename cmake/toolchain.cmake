@@ -5,6 +5,12 @@ target_compile_options(atlas_flags INTERFACE
   -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
   $<$<CONFIG:Release>:-g1>)
 
+# Highway's NEON code is for this target; g++ 12 makes a class's implicit functions for the file's own, and
+# refuses to inline the one into the other unless they agree. All arm64 servers have these instructions.
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  target_compile_options(atlas_flags INTERFACE -march=armv8-a+crypto)
+endif()
+
 # Contraction would let the compiler decide where a rounding happens; kernels spell out each fma.
 target_compile_options(atlas_flags INTERFACE -ffp-contract=off)
 
