@@ -37,7 +37,7 @@ inline constexpr TuningEntry kTuning[] = {
     {"h200", Choice::kExl3Few, 2, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExl3Many, 24, 4096, 4294967295, 0, ~0ull},
     {"h200", Choice::kExl3Many, 96, 0, ~0ull, 0, ~0ull},
-    {"h200", Choice::kExl3ExpertsFew, 40, 0, ~0ull, 0, ~0ull},
+    {"h200", Choice::kExl3ExpertsFew, 20, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExl3ExpertsMany, 16, 0, ~0ull, 0, ~0ull},
     {"gb10", Choice::kLinearMany, 48, 0, ~0ull, 0, ~0ull},
     {"gb10", Choice::kExpertsMany, 16, 0, ~0ull, 0, ~0ull},

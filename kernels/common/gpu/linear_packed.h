@@ -81,8 +81,7 @@ struct PackedFormatOf {
     }
     load_words<kRecordWords>(at + place * kRecord, out.records);
     if constexpr (kHigh != 0) {
-      load_words<kHighWords>(at + kHighOffset + strand_index() * (4 * kHighWords),
-                             out.high);
+      load_words<kHighWords>(at + kHighOffset + strand_index() * (4 * kHighWords), out.high);
     }
     ATLAS_UNROLL
     for (uint32_t i = 0; i < kPieces; ++i) {
