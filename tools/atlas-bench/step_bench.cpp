@@ -4,7 +4,7 @@
 #include <chrono>
 #include <map>
 #include <numeric>
-#include <tuple>
+#include <string>
 
 #include "tools/atlas-bench/engine_bench.h"
 #include "tools/atlas-bench/report.h"
@@ -104,26 +104,57 @@ class Profiler {
       ATLAS_ASSIGN_OR_RETURN(const StepExecutable whole, model_.records(bucket, body));
       ATLAS_ASSIGN_OR_RETURN(profile.us, time_step(whole, stream, options_.min_ms));
     }
-    // A layer has several products of one name: their bytes tell them apart.
-    std::map<std::tuple<std::string, std::string, uint64_t>, std::vector<size_t>> groups;
-    for (const size_t i : body) {
-      const plan::Record& record = step.records[i];
-      groups[{without_numbers(record.operation), record.kernel, record.bytes_read}].push_back(i);
-    }
-    for (const auto& [name, records] : groups) {
-      const auto& [operation, kernel, bytes] = name;
-      RecordGroup group{operation, kernel, static_cast<uint32_t>(records.size()), 0,
-                        bytes * records.size()};
-      ATLAS_ASSIGN_OR_RETURN(const StepExecutable part, model_.records(bucket, records));
-      ATLAS_ASSIGN_OR_RETURN(const double us, time_step(part, stream, options_.min_ms));
-      group.us = us / group.launches;
-      profile.groups.push_back(std::move(group));
+    for (const auto& [operation, places] : operations(step, body)) {
+      ATLAS_RETURN_IF_ERROR(measure_operation(bucket, step, operation, places, stream, profile));
     }
     std::sort(profile.groups.begin(), profile.groups.end(),
               [](const RecordGroup& a, const RecordGroup& b) {
                 return a.us * a.launches > b.us * b.launches;
               });
     return run_once(bucket, {last}, stream);
+  }
+
+  /// Places of an operation's records, for each layer that has it.
+  using Places = std::vector<std::vector<size_t>>;
+
+  /// Operations of one name whose records are alike. A layer has several products of one name:
+  /// their bytes tell them apart.
+  static std::map<std::string, Places> operations(const plan::StepPlan& step,
+                                                  const std::vector<size_t>& body) {
+    std::map<uint32_t, std::vector<size_t>> by_operation;
+    for (const size_t i : body) by_operation[step.records[i].program_index].push_back(i);
+    std::map<std::string, Places> alike;
+    for (const auto& [operation, places] : by_operation) {
+      std::string key = without_numbers(step.records[places.front()].operation);
+      for (const size_t i : places) {
+        key += fmt::format("\n{} {}", step.records[i].kernel, step.records[i].bytes_read);
+      }
+      alike[key].push_back(places);
+    }
+    return alike;
+  }
+
+  /// An operation's records read what those before them have left in scratch memory that other
+  /// operations use too. So they run together, one more each time, and a record's time is what it
+  /// adds.
+  Status measure_operation(const plan::Bucket& bucket, const plan::StepPlan& step,
+                           const std::string& key, const Places& places, Stream& stream,
+                           StepProfile& profile) {
+    double before = 0;
+    for (size_t count = 1; count <= places.front().size(); ++count) {
+      std::vector<size_t> records;
+      for (const std::vector<size_t>& one : places) {
+        records.insert(records.end(), one.begin(), one.begin() + static_cast<ptrdiff_t>(count));
+      }
+      ATLAS_ASSIGN_OR_RETURN(const StepExecutable part, model_.records(bucket, records));
+      ATLAS_ASSIGN_OR_RETURN(const double us, time_step(part, stream, options_.min_ms));
+      const plan::Record& last = step.records[places.front()[count - 1]];
+      const auto launches = static_cast<uint32_t>(places.size());
+      profile.groups.push_back({key.substr(0, key.find('\n')), last.kernel, launches,
+                                std::max(us - before, 0.0) / launches, last.bytes_read * launches});
+      before = us;
+    }
+    return {};
   }
 
   Status run_once(const plan::Bucket& bucket, const std::vector<size_t>& records, Stream& stream) {

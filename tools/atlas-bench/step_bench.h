@@ -1,5 +1,5 @@
-// Where a step's time goes: its records in groups of one operation and kernel over all layers, each
-// group timed by itself, with the bytes that it reads.
+// Where a step's time goes: each record of an operation over all layers, with the bytes that it
+// reads. Operations are timed by themselves, record by record.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct StepBenchOptions {
 struct RecordGroup {
   std::string operation, kernel;
   uint32_t launches = 0;
-  double us = 0;            // a launch, between launches of this group only
+  double us = 0;            // that a launch adds to those before it of its operation
   uint64_t bytes_read = 0;  // of all of them, as the plan says; 0: not known
 };
 
@@ -34,8 +34,8 @@ struct StepProfile {
   double us = 0;                    // of the whole step, without its begin and commit
 };
 
-/// Runs each step up to its commit once, then each group again and again, as a graph where the
-/// device has graphs, then the commit. A group of few bytes finds them in the device's cache.
+/// Runs each step up to its commit once, then the records of each operation again and again, as a
+/// graph where the device has graphs, then the commit. Few bytes are found in the device's cache.
 Result<std::vector<StepProfile>> bench_steps(const tools::LocalModel& model,
                                              const StepBenchOptions& options);
 
