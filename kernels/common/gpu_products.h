@@ -14,10 +14,12 @@ namespace atlas::kernels {
 
 inline constexpr uint32_t kProductWarps = 8;
 inline constexpr uint32_t kProductThreads = kProductWarps * device::kMatrixLanes;
-/// Of a dense product for few rows: all that a unit's registers allow, so that matrices of few
-/// outputs, which have few blocks, keep enough loads under way.
-inline constexpr uint32_t kFewWarps = 16;
-inline constexpr uint32_t kFewThreads = kFewWarps * device::kMatrixLanes;
+/// Warps of a dense product for few rows: all that a unit's registers allow, so that matrices of
+/// few outputs, which have few blocks, keep enough loads under way. A fragment of WMMA takes twice
+/// the registers.
+constexpr uint32_t few_warps(MatrixFamily family) {
+  return family == MatrixFamily::kMma ? 16 : kProductWarps;
+}
 /// Shared memory of every product begins with this, for finding an expert's rows.
 inline constexpr uint32_t kProductSharedHead = 64;
 
@@ -136,10 +138,10 @@ constexpr ProductLaunch linear_launch(const GpuTraits& gpu, bool many, bool wide
             0,
             true};
   }
-  const uint32_t tiles = few_tiles(gpu, kFewWarps, n, k, 1);
+  const uint32_t tiles = few_tiles(gpu, few_warps(gpu.family), n, k, 1);
   return {whole_units(tiles_of(n), tiles),
           whole_units(max_rows, kFewRows),
-          kFewThreads,
+          few_warps(gpu.family) * device::kMatrixLanes,
           few_shared_bytes(gpu.family, max_rows),
           tiles,
           false};

@@ -307,8 +307,8 @@ ATLAS_DEVICE void linear_few(const LinearParams& params) {
                            params.k};
   const ProductRows rows{static_cast<const uint8_t*>(params.x), nullptr, params.x_row_bytes, first,
                          left < kFewRows ? left : kFewRows};
-  few_rows<F, kFewWarps>(tiles, rows,
-                         {params.y, params.y_stride, params.epilogue == ATLAS_EPILOGUE_ADD});
+  few_rows<F, few_warps(kFamily)>(
+      tiles, rows, {params.y, params.y_stride, params.epilogue == ATLAS_EPILOGUE_ADD});
 }
 
 // ---- Many rows

@@ -130,21 +130,24 @@ ATLAS_DEVICE void gather(const GatherParams& params) {
   }
 }
 
+inline constexpr uint32_t kFewThreads = few_warps(kFamily) * device::kMatrixLanes;
+inline constexpr uint32_t kFewBlocks = 2 * kProductWarps / few_warps(kFamily);  // of a unit
+
 }  // namespace atlas::kernels
 
 /// The five kernels of a format: products for few rows and for many, dense and of experts, and
 /// rows.
-#define ATLAS_PRODUCT_KERNELS(name, F)                                            \
-  ATLAS_DEVICE_KERNEL_BLOCKS(linear_##name, LinearParams, kFewThreads, 1) {       \
-    linear_few<F>(params);                                                        \
-  }                                                                               \
-  ATLAS_DEVICE_KERNEL(linear_##name##_many, LinearParams, kProductThreads) {      \
-    linear_many<F>(params);                                                       \
-  }                                                                               \
-  ATLAS_DEVICE_KERNEL_BLOCKS(grouped_##name, GroupedParams, kProductThreads, 2) { \
-    grouped_few<F>(params);                                                       \
-  }                                                                               \
-  ATLAS_DEVICE_KERNEL(grouped_##name##_many, GroupedParams, kProductThreads) {    \
-    grouped_many<F>(params);                                                      \
-  }                                                                               \
+#define ATLAS_PRODUCT_KERNELS(name, F)                                               \
+  ATLAS_DEVICE_KERNEL_BLOCKS(linear_##name, LinearParams, kFewThreads, kFewBlocks) { \
+    linear_few<F>(params);                                                           \
+  }                                                                                  \
+  ATLAS_DEVICE_KERNEL(linear_##name##_many, LinearParams, kProductThreads) {         \
+    linear_many<F>(params);                                                          \
+  }                                                                                  \
+  ATLAS_DEVICE_KERNEL_BLOCKS(grouped_##name, GroupedParams, kProductThreads, 2) {    \
+    grouped_few<F>(params);                                                          \
+  }                                                                                  \
+  ATLAS_DEVICE_KERNEL(grouped_##name##_many, GroupedParams, kProductThreads) {       \
+    grouped_many<F>(params);                                                         \
+  }                                                                                  \
   ATLAS_DEVICE_KERNEL(gather_##name, GatherParams, kGatherThreads) { gather<F>(params); }
