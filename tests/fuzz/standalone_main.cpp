@@ -1,13 +1,15 @@
 // Runs a libFuzzer-style entry without libFuzzer, so that any compiler with sanitizers can: first
 // the inputs that it is given, then mutations of them that depend on seed and run number alone.
 //
-//   NAME [-runs=N] [-seed=S] [-only=I] [FILE or FOLDER...]
+//   NAME [-runs=N] [-seconds=T] [-seed=S] [-only=I] [FILE or FOLDER...]
 //
+// With -seconds it ends after that time, if not before.
 // A crash prints the run and the seed; -only=I with the same inputs and seed repeats that one run.
 // With clang, linking the entry with -fsanitize=fuzzer instead of this file gives the real thing.
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -28,6 +30,7 @@ using Input = std::vector<uint8_t>;
 
 struct Options {
   uint64_t runs = 20000;
+  uint64_t seconds = 0;  // 0: no limit
   uint64_t seed = 1;
   uint64_t only = 0;  // 0: all
   std::vector<std::string> paths;
@@ -175,12 +178,14 @@ Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
     if (take_number(argv[i], "-runs=", &options.runs) ||
+        take_number(argv[i], "-seconds=", &options.seconds) ||
         take_number(argv[i], "-seed=", &options.seed) ||
         take_number(argv[i], "-only=", &options.only)) {
       continue;
     }
     if (argv[i][0] == '-') {
-      std::fprintf(stderr, "usage: %s [-runs=N] [-seed=S] [-only=I] [FILE or FOLDER...]\n",
+      std::fprintf(stderr,
+                   "usage: %s [-runs=N] [-seconds=T] [-seed=S] [-only=I] [FILE or FOLDER...]\n",
                    argv[0]);
       std::exit(2);
     }
@@ -212,7 +217,11 @@ int main(int argc, char** argv) {
   }
   const uint64_t first = options.only != 0 ? options.only : 1;
   const uint64_t last = options.only != 0 ? options.only : options.runs;
-  for (uint64_t run = first; run <= last; ++run) {
+  const auto start = std::chrono::steady_clock::now();
+  uint64_t run = first;
+  for (; run <= last; ++run) {
+    const auto spent = std::chrono::steady_clock::now() - start;
+    if (options.seconds != 0 && spent >= std::chrono::seconds(options.seconds)) break;
     std::snprintf(g_where, sizeof(g_where), "crashed in run %llu of seed %llu",
                   static_cast<unsigned long long>(run),
                   static_cast<unsigned long long>(options.seed));
@@ -222,5 +231,5 @@ int main(int argc, char** argv) {
     run_one(input);
   }
   std::printf("%zu inputs and %llu mutations, no crash\n", inputs.size(),
-              static_cast<unsigned long long>(last - first + 1));
+              static_cast<unsigned long long>(run - first));
 }

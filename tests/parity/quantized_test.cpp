@@ -29,32 +29,9 @@ const std::string kModel = std::string(ATLAS_SOURCE_DIR) + "/tests/data/flash-mi
 const std::string kGolden = std::string(ATLAS_SOURCE_DIR) + "/tests/golden/flash_mini_quantized";
 using Tokens = std::vector<TokenId>;
 
-FileTensors read_tensors(const std::string& path) {
-  const std::string text = read_text(path);
-  uint64_t length = 0;
-  std::memcpy(&length, text.data(), sizeof(length));
-  FileTensors tensors;
-  const auto header = nlohmann::json::parse(text.substr(8, length));
-  for (const auto& [name, one] : header.items()) {
-    if (name == "__metadata__") continue;
-    const uint64_t begin = one["data_offsets"][0], end = one["data_offsets"][1];
-    tensors[name] = {one["dtype"], one["shape"], text.substr(8 + length + begin, end - begin)};
-  }
-  return tensors;
-}
-
-uint32_t crc32(const std::string& bytes) {
-  uint32_t crc = 0xffffffff;
-  for (const char byte : bytes) {
-    crc ^= static_cast<uint8_t>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (0xedb88320u & (0u - (crc & 1)));
-  }
-  return ~crc;
-}
-
 /// The modules of the golden file, and its tensors.
 struct Quantized {
-  FileTensors tensors = read_tensors(kGolden + "/quantized.safetensors");
+  FileTensors tensors = read_file_tensors(kGolden + "/quantized.safetensors");
   nlohmann::json modules = nlohmann::json::parse(read_text(kGolden + "/golden.json"));
 
   const FileTensor* find(const std::string& name) const {
@@ -125,7 +102,7 @@ class MixedModel {
  public:
   explicit MixedModel(const std::function<bool(const std::string& format)>& keep,
                       const std::function<void(FileTensors&)>& damage = {}) {
-    FileTensors tensors = read_tensors(kModel + "/model.safetensors");
+    FileTensors tensors = read_file_tensors(kModel + "/model.safetensors");
     std::erase_if(tensors, [](const auto& one) {
       return one.first.find(".mlp.experts.") != std::string::npos;
     });

@@ -90,6 +90,17 @@ struct SlowMatrix {
     for (uint32_t i = 0; i < n; ++i) svh.push_back(scale());
   }
 
+  /// Given, not random: `tile_words` words a tile.
+  SlowMatrix(std::string codebook_name, uint64_t words_each, std::vector<uint16_t> trellis,
+             std::vector<uint16_t> inputs, std::vector<uint16_t> outputs)
+      : codebook(std::move(codebook_name)),
+        bits(static_cast<double>(words_each) / 16),
+        n(static_cast<uint32_t>(outputs.size())),
+        k(static_cast<uint32_t>(inputs.size())),
+        words(std::move(trellis)),
+        suh(std::move(inputs)),
+        svh(std::move(outputs)) {}
+
   size_t tile_words() const { return static_cast<size_t>(16 * bits); }
 
   /// What[k][n].

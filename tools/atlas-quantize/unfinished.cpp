@@ -109,6 +109,10 @@ Result<std::vector<PlannedTensor>> Unfinished::tensors(const std::string& module
   ATLAS_RETURN_IF_ERROR(table.seal(std::span(&path, 1)));
   std::vector<PlannedTensor> out;
   for (const model::TensorInfo& tensor : table.tensors()) {
+    if (!tensor.name.starts_with(module + ".")) {
+      return data_loss("{} holds the tensor '{}', which is none of '{}': remove the folder {}",
+                       path, model::printable(tensor.name), module, folder_);
+    }
     out.push_back(
         {std::string(tensor.name), tensor.dtype,
          std::vector<uint64_t>(tensor.shape().begin(), tensor.shape().end()),

@@ -57,6 +57,30 @@ inline std::string safetensors_text(const FileTensors& tensors) {
   return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text + data;
 }
 
+/// The tensors of a safetensors file that is in order, read by nothing of Atlas.
+inline FileTensors read_file_tensors(const std::string& path) {
+  const std::string text = read_text(path);
+  uint64_t length = 0;
+  std::memcpy(&length, text.data(), sizeof(length));
+  FileTensors tensors;
+  const auto header = nlohmann::json::parse(text.substr(8, length));
+  for (const auto& [name, one] : header.items()) {
+    if (name == "__metadata__") continue;
+    const uint64_t begin = one["data_offsets"][0], end = one["data_offsets"][1];
+    tensors[name] = {one["dtype"], one["shape"], text.substr(8 + length + begin, end - begin)};
+  }
+  return tensors;
+}
+
+inline uint32_t crc32(const std::string& bytes) {
+  uint32_t crc = 0xffffffff;
+  for (const char byte : bytes) {
+    crc ^= static_cast<uint8_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (0xedb88320u & (0u - (crc & 1)));
+  }
+  return ~crc;
+}
+
 inline Result<model::Checkpoint> open_folder(const TempDir& dir, const nlohmann::json& config,
                                              const FileTensors& tensors) {
   write_text(dir.file("config.json"), config.dump());
