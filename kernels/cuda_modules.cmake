@@ -1,0 +1,44 @@
+# What the packs of both CUDA platforms are made of: modules, and the instructions that the build looks
+# for in their kernels' PTX.
+list(TRANSFORM ATLAS_PRODUCT_MODULES APPEND .cu OUTPUT_VARIABLE products)
+set(ATLAS_CUDA_MODULES
+  control.cu
+  rows.cu
+  exl3_encode.cu
+  exl3_mul1.cu
+  exl3_mcg.cu
+  exl3_3inst.cu
+  elements.cu
+  experts.cu
+  fused.cu
+  ngram.cu
+  sampling.cu
+  score.cu
+  gdn_conv.cu
+  gdn_attend.cu
+  ${products}
+  gqa.cu
+  qsa.cu
+  qsa_select.cu)
+set(ATLAS_CUDA_INSTRUCTIONS
+  exl3_mul1/exl3_few_mul1=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+  exl3_mul1/exl3_few_mul1_k3=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+  exl3_mul1/exl3_few_mul1_k4=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+  exl3_mul1/exl3_few_mul1_k5=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+  exl3_mul1/exl3_few_mul1_k6=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+  exl3_mul1/exl3_many_mul1=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+  exl3_mcg/exl3_few_mcg=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+  exl3_mcg/exl3_many_mcg=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+  exl3_3inst/exl3_few_3inst=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+  exl3_3inst/exl3_many_3inst=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+  ${ATLAS_PRODUCT_INSTRUCTIONS_cuda}
+  gqa/gqa_attend_64=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+  gqa/gqa_attend_128=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+  gqa/gqa_attend_256=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+  gqa/gqa_attend_tall_64=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+  gqa/gqa_attend_tall_128=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+  gqa/gqa_attend_tall_256=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+  qsa/qsa_attend_64=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+  qsa/qsa_attend_128=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+  qsa/qsa_attend_256=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+  qsa_select/qsa_score=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32)
