@@ -151,7 +151,7 @@ constexpr uint64_t exl3_encoded_offset(Exl3Lanes form, uint64_t width, uint64_t 
 // clang-format off
 
 /// exl3_encode: steps 1 and 2 of row source(i) of x, or of x's row i. Rows are those of *row_count, or
-/// of experts, each with its own suh, if there are offsets. Grid (rows, segments).
+/// of experts, each with its own suh, if there are offsets. Grid (exl3_encode_blocks(rows), segments).
 ATLAS_PARAMS(Exl3EncodeParams,
   const float* x;
   const void* weight;  // of expert 0
@@ -219,6 +219,14 @@ inline constexpr uint32_t kExl3StagedRowBytes = kExl3SegmentBlocks * kExl3Block 
 constexpr uint32_t exl3_few_shared(Exl3Lanes form, uint32_t units, bool encodes) {
   const uint32_t rows = encodes ? kExl3StagedRows * (kExl3StagedRowBytes + 4) : 0;
   return 64 + kExl3FewWarps * exl3_ring_bytes(form, units, kExl3Ahead) + rows;
+}
+
+/// exl3_encode: with few rows a block does a segment of one row, a warp 128 elements, for its
+/// latency; with many a segment of so many rows, a warp whole segments, for its instructions.
+inline constexpr uint32_t kExl3EncodeRows = 2 * kExl3FewWarps;
+inline constexpr uint32_t kExl3EncodeFew = 128;
+constexpr uint32_t exl3_encode_blocks(uint32_t rows) {
+  return rows <= kExl3EncodeFew ? rows : (rows + kExl3EncodeRows - 1) / kExl3EncodeRows;
 }
 
 /// exl3_many: a block does 128 outputs of so many rows, each of its warps a group of outputs.

@@ -13,6 +13,10 @@ inline constexpr uint32_t kNormThreads = 128;
 /// sum.
 inline constexpr uint32_t kNormChunk = 4096;
 inline constexpr uint32_t kNormSharedBytes = (kNormChunk + 4) * sizeof(float);
+/// Groups of at most so many elements: four threads a group, which stays in their registers; a
+/// block takes kNormThreads / kNormNarrowThreads groups, of one row after another.
+inline constexpr uint32_t kNormNarrow = 256;
+inline constexpr uint32_t kNormNarrowThreads = 4;
 
 /// `copy_groups`: grid (rows, groups). `add`, `silu_mul`: grid (rows, row_parts(n)).
 inline constexpr uint32_t kRowThreads = 256;

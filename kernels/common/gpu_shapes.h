@@ -30,6 +30,10 @@ constexpr LaunchShape gpu_shape(const DraftBeginParams&, uint32_t) {
   return {1, 1, 1, kControlThreads, kControlSharedBytes};
 }
 constexpr LaunchShape gpu_shape(const RmsNormParams& params, uint32_t rows) {
+  if (params.n <= kNormNarrow) {
+    const uint64_t groups = uint64_t{rows} * params.groups;
+    return {blocks_of(groups, kNormThreads / kNormNarrowThreads), 1, 1, kNormThreads, 0};
+  }
   return {rows, params.groups, 1, kNormThreads, kNormSharedBytes};
 }
 constexpr LaunchShape gpu_shape(const AddParams& params, uint32_t rows) {

@@ -85,7 +85,7 @@ AtlasCode emit_encode(const Product& product, const Workspace& workspace,
   params.inputs = product.k;
   params.experts = product.experts;
   params.rows = product.max_rows;
-  launch.grid(product.max_rows, kernels::exl3_segments(params.k));
+  launch.grid(kernels::exl3_encode_blocks(product.max_rows), kernels::exl3_segments(params.k));
   launch.block(kernels::kExl3FewThreads);
   launch.shared_bytes(64);
   launch.bytes_read(uint64_t{product.busy} * 2 * params.k);

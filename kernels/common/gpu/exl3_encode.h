@@ -1,13 +1,211 @@
-// exl3_encode for every GPU pack: rows into float16 in the order of fragment B. A block does one
-// segment of one row.
+// exl3_encode for every GPU pack: rows into float16 in the order of fragment B. With few rows a
+// block does one segment of one row; with many a warp does a whole segment, whose transform and
+// largest value need no other warp.
 #pragma once
 
 #include "kernels/common/gpu/exl3_rows.h"
+#include "kernels/common/gpu/quads.h"
 
 namespace atlas::kernels {
 
+/// A lane's part of a segment of up to four blocks of 128. At first four neighbouring elements of
+/// each block, as memory is read; in the end 16 neighbouring ones of one block, as it is written.
+struct Exl3Part {
+  float v[kExl3SegmentBlocks][4];
+};
+
+/// The butterflies of one stride over sets of four of two blocks, of which this lane and the one at
+/// `flip` have a half each: one lane keeps its half of the first block, the other that of the
+/// second, and they trade the rest, so that a lane has both sides of a butterfly. `sign`: -1 in the
+/// lane with the upper halves.
+ATLAS_DEVICE void exl3_trade(float (&lower)[4], float (&upper)[4], uint32_t flip, bool second,
+                             float sign) {
+  using namespace device;
+  ATLAS_UNROLL
+  for (uint32_t i = 0; i < 4; ++i) {
+    const float low = lower[i], high = upper[i];
+    const float kept = second ? high : low;
+    const float got = shuffle_xor(second ? low : high, flip);
+    lower[i] = kept + got;
+    upper[i] = fma(kept, sign, -sign * got);  // rounded once: the lower element minus the upper
+  }
+}
+
+/// exl3_butterflies of all blocks at once, with the same bits. Afterwards the lane has elements
+/// [16 * (lane / 4), + 16) of block lane % 4, as v[element / 4 of them][element % 4].
+ATLAS_DEVICE void exl3_transform(Exl3Part& part) {
+  using namespace device;
+  auto& v = part.v;
+  ATLAS_UNROLL
+  for (auto& f : v) {
+    const float a = f[0] + f[1], b = f[0] - f[1], c = f[2] + f[3], d = f[2] - f[3];
+    f[0] = a + c;
+    f[1] = b + d;
+    f[2] = a - c;
+    f[3] = b - d;
+  }
+  const auto sign_of = [](uint32_t flip) { return (lane_index() & flip) != 0 ? -1.0f : 1.0f; };
+  // Stride 4: blocks 0 and 1, and 2 and 3, change places with bit 0 of the lane. Then stride 8.
+  const bool odd = (lane_index() & 1) != 0, second = (lane_index() & 2) != 0;
+  exl3_trade(v[0], v[1], 1, odd, sign_of(1));
+  exl3_trade(v[2], v[3], 1, odd, sign_of(1));
+  exl3_trade(v[0], v[2], 2, second, sign_of(2));
+  exl3_trade(v[1], v[3], 2, second, sign_of(2));
+  ATLAS_UNROLL
+  for (uint32_t flip = 4; flip < kWarpLanes; flip *= 2) {
+    const float sign = sign_of(flip);
+    ATLAS_UNROLL
+    for (auto& f : v) {
+      ATLAS_UNROLL
+      for (float& value : f) value = fma(value, sign, shuffle_xor(value, flip));
+    }
+  }
+  ATLAS_UNROLL
+  for (auto& f : v) {
+    ATLAS_UNROLL
+    for (float& value : f) value *= kExl3Norm;
+  }
+}
+
+/// Writes the lane's 16 elements from k on, divided by the segment's power of two, which it
+/// returns. `there`: the segment has this lane's block.
+ATLAS_DEVICE float exl3_put_part(const Exl3Part& part, bool there, const Exl3EncodeParams& params,
+                                 uint32_t row, uint32_t k) {
+  using namespace device;
+  uint32_t most = 0;
+  ATLAS_UNROLL
+  for (const auto& f : part.v) {
+    ATLAS_UNROLL
+    for (const float value : f) {
+      const uint32_t bits = bits_as<uint32_t>(value) & 0x7fffffffu;
+      most = bits > most ? bits : most;
+    }
+  }
+  const int32_t power = exl3_exponent(warp_max(most));
+  const float scale = exl3_power_of_two(-power);
+  Words4 halves[2];
+  ATLAS_UNROLL
+  for (uint32_t e = 0; e < 16; e += 2) {
+    const uint32_t at = exl3_element_offset(kExl3Lanes, e);
+    // Elements with bit 2 stand in the second set of four, those with bit 3 in the second two.
+    const float* f = part.v[e / 8 * 2 + e / 4 % 2];
+    halves[at / 16].w[at % 16 / 4] = f16_pair(f[e % 4] * scale, f[e % 4 + 1] * scale);
+  }
+  if (there) {
+    auto* to =
+        static_cast<uint8_t*>(params.encoded) + exl3_encoded_offset(kExl3Lanes, params.k, row, k);
+    store_as(to, halves[0]);
+    store_as(to + exl3_step_bytes(kExl3Lanes) / 2, halves[1]);
+  }
+  return exl3_power_of_two(power);
+}
+
+/// A row of a warp, as it stands in memory.
+struct Exl3Row {
+  bool there;
+  uint32_t row, expert;
+  Exl3Part part;
+};
+
+/// Asks for a segment of a row. `behind`: the expert of a row not far before; the row's is searched
+/// for where that is none.
+ATLAS_DEVICE Exl3Row exl3_begin_row(const Exl3EncodeParams& params, uint32_t row, bool search,
+                                    uint32_t behind, uint32_t first, uint32_t blocks) {
+  using namespace device;
+  Exl3Row of{};
+  of.row = row;
+  if (params.offsets == nullptr) {
+    of.there = row < load(params.row_count);
+  } else {
+    of.expert = behind;
+    if (search) {
+      of.expert = exl3_expert_of(params.offsets, params.experts, row);
+    } else {
+      while (of.expert < params.experts && load(params.offsets + of.expert + 1) <= row) ++of.expert;
+    }
+    of.there = of.expert < params.experts;
+  }
+  if (!of.there) return of;
+  const uint64_t from = params.source != nullptr ? load(params.source + row) : row;
+  const float* x = params.x + from * params.x_stride;
+  const uint32_t k = first * kExl3Block + 4 * lane_index();
+  Floats4 quads[kExl3SegmentBlocks] = {};
+  if ((first + blocks) * kExl3Block <= params.inputs && has_quads(x, 0)) {
+    // One decision for all, so that they are under way together.
+    ATLAS_UNROLL
+    for (uint32_t b = 0; b < kExl3SegmentBlocks; ++b) {
+      if (b < blocks) quads[b] = load_as<Floats4>(x + k + b * kExl3Block);
+    }
+  } else {
+    ATLAS_UNROLL
+    for (uint32_t b = 0; b < kExl3SegmentBlocks; ++b) {
+      if (b < blocks) quads[b] = exl3_floats(x, k + b * kExl3Block, params.inputs);
+    }
+  }
+  ATLAS_UNROLL
+  for (uint32_t b = 0; b < kExl3SegmentBlocks; ++b) {
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) of.part.v[b][i] = quads[b].f[i];
+  }
+  return of;
+}
+
+/// The scales of a segment: four of each block.
+struct Exl3Scales {
+  device::Floats4 of[kExl3SegmentBlocks];
+
+  ATLAS_DEVICE void bring(const Exl3EncodeParams& params, uint32_t expert, uint32_t first,
+                          uint32_t blocks) {
+    const uint8_t* weight =
+        static_cast<const uint8_t*>(params.weight) + expert * params.expert_bytes;
+    ATLAS_UNROLL
+    for (uint32_t b = 0; b < kExl3SegmentBlocks; ++b) {
+      of[b] = b < blocks ? exl3_scales(weight, (first + b) * kExl3Block + 4 * device::lane_index())
+                         : device::Floats4{};
+    }
+  }
+};
+
+ATLAS_DEVICE void exl3_finish_row(const Exl3EncodeParams& params, Exl3Row& row,
+                                  const Exl3Scales& scales, uint32_t segment, uint32_t first,
+                                  uint32_t blocks) {
+  using namespace device;
+  ATLAS_UNROLL
+  for (uint32_t b = 0; b < kExl3SegmentBlocks; ++b) {
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) row.part.v[b][i] *= scales.of[b].f[i];
+  }
+  exl3_transform(row.part);
+  const uint32_t block = lane_index() % kExl3SegmentBlocks;
+  const uint32_t tile = lane_index() / kExl3SegmentBlocks;
+  const float power = exl3_put_part(row.part, block < blocks, params, row.row,
+                                    (first + block) * kExl3Block + tile * kExl3Tile);
+  if (lane_index() == 0) store(params.powers + uint64_t{segment} * params.rows + row.row, power);
+}
+
+/// A segment of kExl3EncodeRows rows. A warp's two stand kExl3FewWarps apart, so that warps write
+/// neighbouring rows of a tile together; both are asked for before anything waits.
+ATLAS_DEVICE void exl3_encode_many(const Exl3EncodeParams& params) {
+  using namespace device;
+  static_assert(kExl3EncodeRows == 2 * kExl3FewWarps);
+  const uint32_t segment = block_index<1>();
+  const uint32_t first = exl3_segment_begin(params.k, segment);
+  const uint32_t blocks = exl3_segment_begin(params.k, segment + 1) - first;
+  const uint32_t begin = block_index() * kExl3EncodeRows + warp_index();
+  Exl3Row low = exl3_begin_row(params, begin, true, 0, first, blocks);
+  if (!low.there) return;
+  Exl3Row high = exl3_begin_row(params, begin + kExl3FewWarps, false, low.expert, first, blocks);
+  Exl3Scales scales;
+  scales.bring(params, low.expert, first, blocks);
+  exl3_finish_row(params, low, scales, segment, first, blocks);
+  if (!high.there) return;
+  if (high.expert != low.expert) scales.bring(params, high.expert, first, blocks);
+  exl3_finish_row(params, high, scales, segment, first, blocks);
+}
+
 ATLAS_DEVICE_KERNEL(exl3_encode, Exl3EncodeParams, kExl3FewThreads) {
   using namespace device;
+  if (params.rows > kExl3EncodeFew) return exl3_encode_many(params);
   const uint32_t row = block_index(), segment = block_index<1>();
   const uint8_t* weight = static_cast<const uint8_t*>(params.weight);
   if (params.offsets != nullptr) {

@@ -18,18 +18,16 @@ struct Exl3Run {
 /// warp take part.
 ATLAS_DEVICE uint32_t exl3_expert_of(const uint32_t* offsets, uint32_t experts, uint32_t row) {
   using namespace device;
-  constexpr uint32_t kAtOnce = 8;
-  uint32_t before = 0;
-  for (uint32_t first = lane_index(); first < experts; first += kAtOnce * kWarpLanes) {
-    ATLAS_UNROLL
-    for (uint32_t i = 0; i < kAtOnce; ++i) {
-      const uint32_t e = first + i * kWarpLanes;
-      if (e < experts && load(offsets + e + 1) <= row) ++before;
-    }
+  // Offsets ascend: lanes ask at 32 places of what is left, which a vote narrows to a 32nd.
+  uint32_t low = 0, high = experts;  // the answer is one of these, or between
+  while (low < high) {
+    const uint32_t step = (high - low + kWarpLanes - 1) / kWarpLanes;
+    const uint32_t e = low + (lane_index() + 1) * step - 1;
+    const uint32_t before = count_bits(ballot(e < high && load(offsets + e + 1) <= row));
+    low += before * step;
+    high = low + step - 1 < high ? low + step - 1 : high;
   }
-  ATLAS_UNROLL
-  for (uint32_t flip = 16; flip != 0; flip /= 2) before += shuffle_xor(before, flip);
-  return before;
+  return low;
 }
 
 /// The run of experts of index `index`: of a row that begins one (`by_row`), or of an expert.

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/common/core.h"
-#include "kernels/common/device/device.h"
+#include "kernels/common/gpu/quads.h"
 #include "kernels/common/gpu_grids.h"
 
 namespace atlas::kernels {
@@ -68,10 +68,92 @@ ATLAS_DEVICE void scale_elements(const float* x, const float* weight, float scal
   }
 }
 
+/// Quads 16 apart of a row of n elements, from element `at` on; what lies past the end is 0.
+/// `whole`: no quad crosses the end, and they are aligned.
+template <uint32_t kQuads>
+ATLAS_DEVICE void load_quads(const float* x, uint32_t at, uint32_t n, bool whole,
+                             Quad (&quads)[kQuads]) {
+  if (whole) {  // one decision for all, so that they are under way together
+    ATLAS_UNROLL
+    for (uint32_t q = 0; q < kQuads; ++q) {
+      quads[q] = {};
+      if (16 * q + at < n) quads[q] = device::load_as<Quad>(x + 16 * q + at);
+    }
+    return;
+  }
+  ATLAS_UNROLL
+  for (uint32_t q = 0; q < kQuads; ++q) quads[q] = load_quad(x, 16 * q + at, n, false);
+}
+
+/// rms_norm of groups of at most 16 * kQuads elements, four threads each. A thread has quads of
+/// four lanes of the contract's 16, so that a group is read once, 64 bytes at a time, and its
+/// chains are four threads' four.
+template <uint32_t kQuads>
+ATLAS_DEVICE void norm_narrow(const RmsNormParams& params) {
+  using namespace device;
+  constexpr uint32_t kBlockGroups = kNormThreads / kNormNarrowThreads;
+  const uint64_t first = uint64_t{block_index()} * kBlockGroups;
+  const uint64_t groups = uint64_t{load(params.row_count)} * params.groups;
+  if (first >= groups) return;
+  const uint64_t item = first + thread_index() / kNormNarrowThreads;
+  // Threads past the last group come along with nothing, as shuffles are the whole warp's.
+  const uint32_t n = item < groups ? params.n : 0;
+  // Grids are counted in 32 bits.
+  const uint32_t row = static_cast<uint32_t>(item) / params.groups;
+  const uint32_t group = static_cast<uint32_t>(item) - row * params.groups;
+  const float* x = params.x + row * params.x_stride + uint64_t{group} * params.x_group_stride;
+  const float* weight = params.weight + uint64_t{group} * params.weight_group_stride;
+  float* y = params.y + row * params.y_stride + uint64_t{group} * params.y_group_stride;
+  const uint32_t at = 4 * (thread_index() % kNormNarrowThreads);
+  const bool whole = n % 4 == 0 && has_quads(x, 0) && has_quads(weight, 0) && has_quads(y, 0);
+
+  Quad held[kQuads];
+  load_quads(x, at, n, whole, held);
+  Quad sums = {};
+  ATLAS_UNROLL
+  for (uint32_t q = 0; q < kQuads; ++q) {
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) sums.f[i] = fma(held[q].f[i], held[q].f[i], sums.f[i]);
+  }
+  ATLAS_UNROLL
+  for (uint32_t flip = 2; flip > 0; flip /= 2) {  // lanes 8 apart, then 4
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) sums.f[i] += shuffle_xor(sums.f[i], flip);
+  }
+  const float squares = (sums.f[0] + sums.f[2]) + (sums.f[1] + sums.f[3]);
+  const float mean = divide(squares, static_cast<float>(params.n));
+  const float scale = divide(1.0f, square_root(mean + params.epsilon));
+  constexpr uint32_t kAtOnce = 4;  // weights, which may not pass stores
+  ATLAS_UNROLL
+  for (uint32_t begin = 0; begin < kQuads; begin += kAtOnce) {
+    Quad weights[kAtOnce];
+    const uint32_t part = 16 * begin + at;
+    load_quads(weight, part, n, whole, weights);
+    ATLAS_UNROLL
+    for (uint32_t q = 0; q < kAtOnce; ++q) {
+      ATLAS_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) {
+        weights[q].f[i] = (held[begin + q].f[i] * scale) * weights[q].f[i];
+      }
+    }
+    if (whole) {
+      ATLAS_UNROLL
+      for (uint32_t q = 0; q < kAtOnce; ++q) {
+        if (16 * q + part < n) store_as(y + 16 * q + part, weights[q]);
+      }
+    } else {
+      ATLAS_UNROLL
+      for (uint32_t q = 0; q < kAtOnce; ++q) store_quad(y, 16 * q + part, n, false, weights[q]);
+    }
+  }
+}
+
 /// y[i] = (x[i] * scale) * weight[i]. The sum of squares is a chain in each of 16 lanes; the whole
 /// block brings elements to shared memory, so that the chains wait for nothing farther away.
 ATLAS_DEVICE_KERNEL(rms_norm, RmsNormParams, kNormThreads) {
   using namespace device;
+  if (params.n <= kNormNarrow / 2) return norm_narrow<kNormNarrow / 32>(params);
+  if (params.n <= kNormNarrow) return norm_narrow<kNormNarrow / 16>(params);
   const uint64_t row = block_index(), group = block_index<1>();
   if (row >= load(params.row_count)) return;
   float* staged = shared_memory<float>();

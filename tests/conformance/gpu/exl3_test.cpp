@@ -385,6 +385,13 @@ TEST_SUITE("conformance/gpu_exl3") {
         }
         // A bucket's kernel with fewer rows than it has room for.
         REQUIRE(same_bits(module.product(x, 5, {.max_rows = 120}).y, first_rows(y, 5, each.n)));
+        // With room for many rows a warp encodes whole segments.
+        for (const uint32_t rows : {1u, 13u, 100u}) {
+          CAPTURE(rows);
+          const Result many =
+              module.product(x, rows, {.max_rows = 131, .seed = rows, .stride_more = rows % 3});
+          REQUIRE(same_bits(many.y, first_rows(y, rows, each.n)));
+        }
         const Result added = module.product(x, 2, {.epilogue = ATLAS_EPILOGUE_ADD, .start = 2.5f});
         for (size_t i = 0; i < added.y.size(); ++i) REQUIRE(added.y[i] == 2.5f + y[i]);
       }
@@ -441,6 +448,11 @@ TEST_SUITE("conformance/gpu_exl3") {
         check_against_float64(matrix, x, y, size.n, size.k);
         CHECK(same_bits(module.product(x, 1, {.stride_more = 3}).y, first_rows(y, 1, size.n)));
         CHECK(same_bits(module.product(x, 9, {.stride_more = 3}).y, first_rows(y, 9, size.n)));
+        for (const uint32_t more : {0u, 3u}) {
+          CAPTURE(more);
+          const Result many = module.product(x, 9, {.max_rows = 130, .stride_more = more});
+          CHECK(same_bits(many.y, first_rows(y, 9, size.n)));
+        }
         const std::vector<float> rows = module.gather({size.n - 1, 0, size.n});
         for (uint32_t i = 0; i < size.k; ++i) {
           REQUIRE(std::fabs(rows[i] - w[size_t{size.n - 1} * matrix.k + i]) < 3e-6);

@@ -52,8 +52,8 @@ void same_as_cpu(
 struct Shape {
   uint32_t groups, n;
 };
-const std::vector<Shape> kShapes = {{1, 1},   {2, 7},    {3, 16},  {2, 31},
-                                    {4, 129}, {1, 2560}, {2, 9001}};
+const std::vector<Shape> kShapes = {{1, 1},   {2, 7},   {3, 16},   {2, 31},  {48, 128},
+                                    {4, 129}, {5, 256}, {1, 2560}, {2, 9001}};
 
 }  // namespace
 
@@ -71,11 +71,14 @@ TEST_SUITE("conformance") {
   TEST_CASE("gpu: rms_norm has the CPU's bits") {
     if (!has_fma()) return;
     for (const Shape& shape : kShapes) {
+      // Groups side by side, where they can be moved 16 bytes at a time, and apart.
       for (const bool shared : {false, true}) {
         CAPTURE(shape.n);
-        const uint32_t x_group = shape.n + 2, y_group = shape.n + 1,
+        const uint32_t apart = shared ? 0 : 1;
+        const uint32_t x_group = shape.n + 2 * apart, y_group = shape.n + apart,
                        weight_group = shared ? 0 : shape.n + 3;
-        const uint64_t x_stride = shape.groups * x_group + 3, y_stride = shape.groups * y_group + 5;
+        const uint64_t x_stride = shape.groups * x_group + 4 - apart,
+                       y_stride = shape.groups * y_group + 4 + apart;
         same_as_cpu<RmsNormParams>(
             "rms_norm", kRmsNormParamsDigest, normal_values(kRows * x_stride, shape.n, 3.0f),
             normal_values(size_t{shape.groups} * (shape.n + 3), shape.n + 1),
