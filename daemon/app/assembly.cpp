@@ -418,6 +418,12 @@ Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plu
   return assembly;
 }
 
+Status settle_kernels(const Plugins& plugins, plan::Plan& plan) {
+  const plugin_host::AuditReport audit = audit_plan(plan, plugins);
+  ATLAS_RETURN_IF_ERROR(audit.to_status());
+  return apply_fallbacks(audit, plan);
+}
+
 Result<std::shared_ptr<Device>> open_device(const settings::Settings& settings,
                                             const Plugins& plugins) {
   auto device = Device::open(&plugins.platform->platform(), settings.platform.name,

@@ -54,6 +54,10 @@ inline constexpr uint32_t kScoredRows = 64;
 Result<Assembly> assemble(const settings::Settings& settings, const Plugins& plugins,
                           uint32_t scored_rows = kScoredRows);
 
+/// Looks up every kernel that `plan` names, and puts what its plugin names instead in the place of
+/// an optional one that is absent. Errors: kFailedPrecondition with every one that is missing.
+Status settle_kernels(const Plugins& plugins, plan::Plan& plan);
+
 /// Opens the device of the settings' platform.
 Result<std::shared_ptr<Device>> open_device(const settings::Settings& settings,
                                             const Plugins& plugins);

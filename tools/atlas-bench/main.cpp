@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "tools/atlas-bench/engine_bench.h"
+#include "tools/atlas-bench/kernel_bench.h"
 #include "tools/atlas-bench/overhead.h"
 #include "tools/atlas-bench/socket_bench.h"
 #include "tools/atlas-bench/step_bench.h"
@@ -122,6 +123,41 @@ Status run_overhead(const tools::ModelOptions& model_options, const bench::Overh
   return {};
 }
 
+/// What of the table is measured: without a choice all of it.
+struct KernelChoice {
+  std::vector<std::string> shapes;
+  bool experts = false;
+  uint32_t weights_mb = 320;
+};
+
+Status run_kernels(const tools::ModelOptions& model_options, const KernelChoice& choice,
+                   bench::KernelBenchOptions& options, bool json) {
+  for (const std::string& text : choice.shapes) {
+    ATLAS_ASSIGN_OR_RETURN(options.shapes.emplace_back(), bench::parse_kernel_shape(text));
+  }
+  const bool all = choice.shapes.empty() && !choice.experts;
+  if (all) options.shapes = bench::flash_next_products();
+  if (all || choice.experts) options.shapes.push_back(bench::flash_next_experts());
+  options.resident_bytes = uint64_t{choice.weights_mb} * 1000000;
+  ATLAS_ASSIGN_OR_RETURN(const settings::Settings settings,
+                         tools::tool_settings(model_options, {}));
+  ATLAS_ASSIGN_OR_RETURN(const auto device, bench::KernelDevice::open(settings));
+  if (!json) print(bench::kernels_heading(*device));
+  ATLAS_ASSIGN_OR_RETURN(
+      const bench::KernelTable table,
+      bench::bench_kernels(*device, options, [&](const bench::KernelFigure& figure) {
+        if (json) return;
+        print(bench::kernel_line(figure));
+        std::fflush(stdout);  // a run that is cut short has shown what it has
+      }));
+  if (json) print(bench::kernels_json(table, *device, bench::this_machine()));
+  for (const bench::KernelSkip& skip : table.skipped) {
+    if (!json)
+      print(fmt::format("no {} {}: {}\n", skip.shape.format, skip.shape.name(), skip.reason));
+  }
+  return {};
+}
+
 /// A count from `low` to a million.
 void add_count(CLI::App& command, const char* name, uint32_t& value, const char* about,
                uint32_t low = 1) {
@@ -151,6 +187,33 @@ void add_synthetic_options(CLI::App& command, SyntheticOptions& options) {
       ->type_name("FORMAT");
 }
 
+void add_kernel_options(CLI::App& command, bench::KernelBenchOptions& options,
+                        KernelChoice& choice) {
+  command.remove_option(command.get_option("--model"));
+  command.add_option("--formats", options.formats, "Of the weights: exl3:BITS, nvfp4, fp8, bf16")
+      ->capture_default_str()
+      ->type_name("FORMAT,...")
+      ->delimiter(',');
+  command
+      .add_option(
+          "--shapes", choice.shapes,
+          "Products of K inputs and N outputs, or layers as 10of512:2560x640 (default: those "
+          "of Qwen3.8-Flash-Next)")
+      ->type_name("KxN,...")
+      ->delimiter(',');
+  command.add_flag("--experts", choice.experts, "Its layer of experts: alone, or beside --shapes");
+  command.add_option("--rows", options.rows, "Rows (default: 1 to 16384; of experts to 4096)")
+      ->type_name("N,N,...")
+      ->delimiter(',')
+      ->check(CLI::Range(1u, 65536u));
+  add_count(command, "--weights-mb", choice.weights_mb,
+            "Megabytes of a product's copies together, more than a cache holds");
+  command.add_option("--ms", options.ms, "Milliseconds that a figure is measured for, about")
+      ->capture_default_str()
+      ->type_name("MS")
+      ->check(CLI::Range(0.01, 10000.0));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -165,6 +228,8 @@ int main(int argc, char** argv) {
   bench::StepBenchOptions steps;
   bench::SocketBenchOptions socket;
   bench::OverheadOptions overhead;
+  bench::KernelBenchOptions kernels;
+  KernelChoice kernel_choice;
   const auto finish = [&code](const Status& status) {
     code = tools::exit_code("atlas-bench", status);
   };
@@ -187,6 +252,13 @@ int main(int argc, char** argv) {
   add_counts(*steps_command, "--prefill", steps.prefill, "Rows of prefill steps");
   add_count(*steps_command, "--context", steps.context, "Positions before the step", 0);
   steps_command->callback([&] { finish(run_steps(model, synthetic, steps, json)); });
+
+  CLI::App* kernels_command = program.add_subcommand(
+      "kernels",
+      "Single products and layers of experts, beside the least time that they could take");
+  tools::add_model_options(*kernels_command, model);
+  add_kernel_options(*kernels_command, kernels, kernel_choice);
+  kernels_command->callback([&] { finish(run_kernels(model, kernel_choice, kernels, json)); });
 
   CLI::App* socket_command = program.add_subcommand(
       "socket", "Time to the first token and between tokens, over a daemon's socket");
@@ -216,7 +288,8 @@ int main(int argc, char** argv) {
   add_count(*overhead_command, "--repeat", overhead.repeat, "Pairs of runs");
   overhead_command->callback([&] { finish(run_overhead(model, overhead, json)); });
 
-  for (CLI::App* command : {engine_command, steps_command, socket_command, overhead_command}) {
+  for (CLI::App* command :
+       {engine_command, steps_command, kernels_command, socket_command, overhead_command}) {
     command->add_flag("--json", json, "Write JSON");
   }
   return tools::parse_and_run(program, argc, argv, code);

@@ -104,34 +104,82 @@ struct Quant {
   uint32_t bits = 0;  // of EXL3's experts
 };
 
-Result<Quant> parse_quant(const std::string& text) {
+/// Bits of EXL3 are from `least` to less than `end`.
+Result<Quant> parse_quant(const std::string& text, double least, double end) {
   if (text == "bf16") return Quant{Quant::Kind::kBf16};
   if (text == "fp8") return Quant{Quant::Kind::kFp8};
   if (text == "nvfp4") return Quant{Quant::Kind::kNvfp4};
   constexpr std::string_view kExl3 = "exl3:";
   double bits = 0;
   if (text.starts_with(kExl3)) {
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + kExl3.size(), end, bits);
-    if (error == std::errc() && stop == end && bits >= 2 && bits < 6) {
+    const char* last = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + kExl3.size(), last, bits);
+    if (error == std::errc() && stop == last && bits >= least && bits < end) {
       return Quant{Quant::Kind::kExl3, static_cast<uint32_t>(bits)};
     }
   }
   return invalid_argument(
-      "there are no synthetic weights of '{}': bf16, fp8, nvfp4, or exl3:B with B from 2 to 5.9",
-      text);
+      "there are no synthetic weights of '{}': bf16, fp8, nvfp4, or exl3:B with B from {} to {}",
+      text, least, end - 0.1);
+}
+
+/// How safetensors name a type, and the bytes of an element.
+struct ElementType {
+  const char* name;
+  uint64_t bytes;
+};
+ElementType element_type(AtlasDType dtype) {
+  switch (dtype) {
+    case ATLAS_F16:
+      return {"F16", 2};
+    case ATLAS_F32:
+      return {"F32", 4};
+    case ATLAS_I16:
+      return {"I16", 2};
+    case ATLAS_I32:
+      return {"I32", 4};
+    case ATLAS_U8:
+      return {"U8", 1};
+    case ATLAS_F8_E4M3:
+      return {"F8_E4M3", 1};
+    default:
+      return {"BF16", 2};
+  }
+}
+
+using Tensors = std::vector<SyntheticTensor>;
+
+Tensors matrix_tensors(const Quant& quant, const std::string& module, uint64_t n, uint64_t k) {
+  const uint64_t padded_n = kernels::exl3_padded(n), padded_k = kernels::exl3_padded(k);
+  switch (quant.kind) {
+    case Quant::Kind::kExl3:
+      return {{module + ".trellis", ATLAS_I16, {padded_k / 16, padded_n / 16, 16 * quant.bits}},
+              {module + ".suh", ATLAS_F16, {padded_k}},
+              {module + ".svh", ATLAS_F16, {padded_n}},
+              {module + ".mul1", ATLAS_I32, {}}};
+    case Quant::Kind::kFp8:
+      return {{module + ".weight", ATLAS_F8_E4M3, {n, k}},
+              {module + ".weight_scale_inv", ATLAS_BF16, {(n + 127) / 128, (k + 127) / 128}}};
+    case Quant::Kind::kNvfp4:
+      return {{module + ".weight", ATLAS_U8, {n, k / 2}},
+              {module + ".weight_scale", ATLAS_F8_E4M3, {n, k / 16}},
+              {module + ".weight_scale_2", ATLAS_F32, {}},
+              {module + ".input_scale", ATLAS_F32, {}}};
+    case Quant::Kind::kBf16:
+      break;
+  }
+  return {{module + ".weight", ATLAS_BF16, {n, k}}};
 }
 
 /// The header of one safetensors file whose data nobody writes.
 class HoleFile {
  public:
-  void add(const std::string& name, AtlasDType dtype, std::vector<uint64_t> dims) {
-    const Type type = type_of(dtype);
-    uint64_t bytes = type.bytes;
-    for (const uint64_t dim : dims) bytes *= dim;
-    header_ += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                           header_.empty() ? "{" : ",", name, type.name, fmt::join(dims, ","), end_,
-                           end_ + bytes);
+  void add(const SyntheticTensor& tensor) {
+    const uint64_t bytes = tensor.bytes();
+    header_ +=
+        fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                    header_.empty() ? "{" : ",", tensor.name, element_type(tensor.dtype).name,
+                    fmt::join(tensor.dims, ","), end_, end_ + bytes);
     end_ += bytes;
   }
 
@@ -151,28 +199,6 @@ class HoleFile {
   }
 
  private:
-  struct Type {
-    const char* name;
-    uint64_t bytes;
-  };
-  static Type type_of(AtlasDType dtype) {
-    switch (dtype) {
-      case ATLAS_F16:
-        return {"F16", 2};
-      case ATLAS_F32:
-        return {"F32", 4};
-      case ATLAS_I16:
-        return {"I16", 2};
-      case ATLAS_I32:
-        return {"I32", 4};
-      case ATLAS_U8:
-        return {"U8", 1};
-      case ATLAS_F8_E4M3:
-        return {"F8_E4M3", 1};
-      default:
-        return {"BF16", 2};
-    }
-  }
   std::string header_;
   uint64_t end_ = 0;
 };
@@ -209,18 +235,15 @@ class FlashNext {
 
  private:
   void plain(const std::string& name, std::vector<uint64_t> dims) {
-    file_.add(name, ATLAS_BF16, std::move(dims));
+    file_.add({name, ATLAS_BF16, std::move(dims)});
   }
-  void trellis(const std::string& module, uint64_t n, uint64_t k, uint32_t bits) {
-    file_.add(module + ".trellis", ATLAS_I16, {k / 16, n / 16, 16 * bits});
-    file_.add(module + ".suh", ATLAS_F16, {k});
-    file_.add(module + ".svh", ATLAS_F16, {n});
-    file_.add(module + ".mul1", ATLAS_I32, {});
+  void quantized(const std::string& module, uint64_t n, uint64_t k, const Quant& quant) {
+    for (const SyntheticTensor& tensor : matrix_tensors(quant, module, n, k)) file_.add(tensor);
   }
   /// A matrix that only EXL3 quantizes.
   void matrix(const std::string& module, uint64_t n, uint64_t k, uint32_t bits) {
-    if (quant_.kind == Quant::Kind::kExl3) return trellis(module, n, k, bits);
-    plain(module + ".weight", {n, k});
+    const bool exl3 = quant_.kind == Quant::Kind::kExl3;
+    quantized(module, n, k, exl3 ? Quant{Quant::Kind::kExl3, bits} : Quant{});
   }
   void dense(const std::string& module, uint64_t n, uint64_t k) {
     matrix(module, n, k, quant_.bits + 2);
@@ -293,23 +316,10 @@ class FlashNext {
     }
     for (uint64_t expert = 0; expert < kExperts; ++expert) {
       const std::string one = fmt::format("{}.mlp.experts.{}.", scope, expert);
-      expert_matrix(one + "gate_proj", kExpertWidth, kHidden, experts);
-      expert_matrix(one + "up_proj", kExpertWidth, kHidden, experts);
-      expert_matrix(one + "down_proj", kHidden, kExpertWidth, experts);
+      quantized(one + "gate_proj", kExpertWidth, kHidden, experts);
+      quantized(one + "up_proj", kExpertWidth, kHidden, experts);
+      quantized(one + "down_proj", kHidden, kExpertWidth, experts);
     }
-  }
-
-  void expert_matrix(const std::string& module, uint64_t n, uint64_t k, Quant quant) {
-    if (quant.kind == Quant::Kind::kExl3) return trellis(module, n, k, quant.bits);
-    if (quant.kind == Quant::Kind::kFp8) {
-      file_.add(module + ".weight", ATLAS_F8_E4M3, {n, k});
-      file_.add(module + ".weight_scale_inv", ATLAS_BF16, {n / 128, k / 128});
-      return;
-    }
-    file_.add(module + ".weight", ATLAS_U8, {n, k / 2});
-    file_.add(module + ".weight_scale", ATLAS_F8_E4M3, {n, k / 16});
-    file_.add(module + ".weight_scale_2", ATLAS_F32, {});
-    file_.add(module + ".input_scale", ATLAS_F32, {});
   }
 
   Quant quant_;
@@ -414,12 +424,29 @@ class SyntheticWeights final : public plan::WeightSource {
 
 }  // namespace
 
+uint64_t SyntheticTensor::bytes() const {
+  uint64_t total = element_type(dtype).bytes;
+  for (const uint64_t dim : dims) total *= dim;
+  return total;
+}
+
+Result<std::vector<SyntheticTensor>> synthetic_matrix(const std::string& quant,
+                                                      const std::string& module, uint64_t n,
+                                                      uint64_t k) {
+  ATLAS_ASSIGN_OR_RETURN(const Quant parsed, parse_quant(quant, 1, 9));
+  if (parsed.kind == Quant::Kind::kNvfp4 && k % 16 != 0) {
+    return invalid_argument("nvfp4 has a scale for each 16 inputs, and {} is no multiple of that",
+                            k);
+  }
+  return matrix_tensors(parsed, module, n, k);
+}
+
 Status write_synthetic_checkpoint(const std::string& model, const std::string& quant,
                                   const std::string& folder) {
   if (model != "qwen3.8-flash-next") {
     return invalid_argument("there is no synthetic model '{}': only qwen3.8-flash-next", model);
   }
-  ATLAS_ASSIGN_OR_RETURN(const Quant parsed, parse_quant(quant));
+  ATLAS_ASSIGN_OR_RETURN(const Quant parsed, parse_quant(quant, 2, 6));
   std::ofstream config(folder + "/config.json");
   config << tools::json_text(flash_next_config());
   config.close();

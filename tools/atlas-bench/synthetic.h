@@ -3,8 +3,10 @@
 // what weights say, as long as they are random and valid.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/base/status.h"
 #include "daemon/plan/planner.h"
@@ -20,6 +22,21 @@ namespace atlas::bench {
 /// Errors: kInvalidArgument names what is known.
 Status write_synthetic_checkpoint(const std::string& model, const std::string& quant,
                                   const std::string& folder);
+
+/// A tensor of a checkpoint, without its contents.
+struct SyntheticTensor {
+  std::string name;
+  AtlasDType dtype = ATLAS_BF16;
+  std::vector<uint64_t> dims;
+  uint64_t bytes() const;
+};
+
+/// The tensors of one matrix of `n` outputs and `k` inputs as a checkpoint stores it as `quant`:
+/// "bf16", "fp8" (128 x 128 blocks), "nvfp4", or "exl3:B" with B bits, 1 to 8 (sizes padded to
+/// multiples of 128). Errors: kInvalidArgument for another format, or inputs that it cannot have.
+Result<std::vector<SyntheticTensor>> synthetic_matrix(const std::string& quant,
+                                                      const std::string& module, uint64_t n,
+                                                      uint64_t k);
 
 /// `shapes` with drawn contents, the same for every call: matrices such that activations keep their
 /// size, valid scales and signs. Thread safe.
