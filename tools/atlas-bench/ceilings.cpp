@@ -11,9 +11,9 @@ namespace {
 /// the last point is a read of 2 GiB. Operations: 8192^3 in bf16 by cuBLAS before the power limit.
 /// Instructions: 4 of 32 lanes a cycle and unit.
 constexpr std::array kH200Reads = {
-    ReadPoint{0.61, 1.53}, ReadPoint{0.82, 1.56},  ReadPoint{2, 1.89},     ReadPoint{4.1, 2.40},
-    ReadPoint{5.9, 2.81},  ReadPoint{9.8, 3.68},   ReadPoint{13, 4.51},    ReadPoint{18, 5.53},
-    ReadPoint{31, 8.61},   ReadPoint{63, 15.5},    ReadPoint{126, 29.5},   ReadPoint{238.39, 52.9},
+    ReadPoint{0.61, 1.53}, ReadPoint{0.82, 1.56}, ReadPoint{2, 1.89},   ReadPoint{4.1, 2.40},
+    ReadPoint{5.9, 2.81},  ReadPoint{9.8, 3.68},  ReadPoint{13, 4.51},  ReadPoint{18, 5.53},
+    ReadPoint{31, 8.61},   ReadPoint{63, 15.5},   ReadPoint{126, 29.5}, ReadPoint{238.39, 52.9},
     ReadPoint{2147, 474},
 };
 constexpr Ceilings kH200{"docs/performance.md, H200, Roofline", kH200Reads, 796e6, 33.4e6};

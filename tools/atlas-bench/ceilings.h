@@ -16,9 +16,9 @@ struct ReadPoint {
 };
 
 struct Ceilings {
-  std::string_view source;            // of the figures
-  std::span<const ReadPoint> reads;   // growing
-  double operations_per_us = 0;       // bf16 multiplications and additions
+  std::string_view source;           // of the figures
+  std::span<const ReadPoint> reads;  // growing
+  double operations_per_us = 0;      // bf16 multiplications and additions
   double lane_instructions_per_us = 0;
 };
 

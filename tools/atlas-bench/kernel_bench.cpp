@@ -64,8 +64,8 @@ bool is_skip(const Status& status) {
 }
 
 Status bench_shape(const KernelDevice& device, const KernelBenchOptions& options,
-                   const KernelShape& shape,
-                   const std::function<void(const KernelFigure&)>& each, KernelTable& table) {
+                   const KernelShape& shape, const std::function<void(const KernelFigure&)>& each,
+                   KernelTable& table) {
   std::vector<uint32_t> rows = options.rows;
   if (rows.empty()) rows = shape.experts == 0 ? kProductRows : kExpertRows;
   std::sort(rows.begin(), rows.end());
@@ -76,9 +76,14 @@ Status bench_shape(const KernelDevice& device, const KernelBenchOptions& options
   for (const uint32_t count : rows) {
     ATLAS_ASSIGN_OR_RETURN(const KernelCalls calls, plan->prepare(count));
     ATLAS_ASSIGN_OR_RETURN(const std::vector<double> times, time_calls(*plan, calls, options.ms));
-    KernelFigure figure{shape, count, calls.kernels, median(times),
-                        *std::min_element(times.begin(), times.end()), calls.bytes,
-                        calls.operations, {}};
+    KernelFigure figure{shape,
+                        count,
+                        calls.kernels,
+                        median(times),
+                        *std::min_element(times.begin(), times.end()),
+                        calls.bytes,
+                        calls.operations,
+                        {}};
     if (ceilings != nullptr) {
       figure.floor =
           floor_of(*ceilings, shape.format, calls.bytes, calls.operations, calls.weights);
@@ -193,7 +198,7 @@ std::string kernels_json(const KernelTable& table, const KernelDevice& device,
                {"device", device.info.name}};
   if (ceilings != nullptr) json["floors"] = ceilings->source;
   const auto shape_json = [](const KernelShape& shape) {
-    return Json{{"format", shape.format}, {"shape", shape.name()},       {"k", shape.k},
+    return Json{{"format", shape.format}, {"shape", shape.name()},    {"k", shape.k},
                 {"n", shape.n},           {"experts", shape.experts}, {"top", shape.top}};
   };
   json["results"] = Json::array();

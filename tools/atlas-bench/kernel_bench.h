@@ -17,9 +17,9 @@ struct KernelBenchOptions {
   /// Without formats, in this order; those of Qwen3.8-Flash-Next.
   std::vector<KernelShape> shapes;
   std::vector<std::string> formats{"exl3:3", "exl3:4", "exl3:6", "nvfp4", "fp8", "bf16"};
-  std::vector<uint32_t> rows;         // of all shapes; empty: the usual ones of each
+  std::vector<uint32_t> rows;             // of all shapes; empty: the usual ones of each
   uint64_t resident_bytes = 320'000'000;  // of all copies of a product's weights
-  double ms = 30;                     // that each figure is measured for, about
+  double ms = 30;                         // that each figure is measured for, about
 };
 
 /// Products and the layer of experts of Qwen3.8-Flash-Next.

@@ -141,8 +141,7 @@ Result<std::unique_ptr<KernelDevice>> KernelDevice::open(const settings::Setting
   ATLAS_RETURN_IF_ERROR(app::load_plugins(settings, opened->plugins));
   ATLAS_ASSIGN_OR_RETURN(opened->device, app::open_device(settings, opened->plugins));
   ATLAS_ASSIGN_OR_RETURN(opened->info, opened->device->info());
-  ATLAS_ASSIGN_OR_RETURN(opened->modules,
-                         app::load_modules(opened->device, opened->plugins.packs));
+  ATLAS_ASSIGN_OR_RETURN(opened->modules, app::load_modules(opened->device, opened->plugins.packs));
   for (const auto& plugin : opened->plugins.registry.plugins()) {
     if (plugin->descriptor().kind == plugin_host::PluginKind::kQuant) {
       opened->quant.push_back({plugin->name(), &plugin->quant()});
@@ -268,12 +267,11 @@ Status KernelPlan::allocate() {
         "weights",
         shape_.name(), shape_.format, bytes / 1000000, info.available_bytes / 1000000);
   }
-  ATLAS_ASSIGN_OR_RETURN(
-      const auto set,
-      exec::BufferSet::allocate(device_.device, plan_,
-                                {LedgerLine::kWeights, LedgerLine::kCache, LedgerLine::kAnchors,
-                                 LedgerLine::kWorkspace, LedgerLine::kControl,
-                                 LedgerLine::kPinned}));
+  ATLAS_ASSIGN_OR_RETURN(const auto set,
+                         exec::BufferSet::allocate(
+                             device_.device, plan_,
+                             {LedgerLine::kWeights, LedgerLine::kCache, LedgerLine::kAnchors,
+                              LedgerLine::kWorkspace, LedgerLine::kControl, LedgerLine::kPinned}));
   ATLAS_ASSIGN_OR_RETURN(buffers_, exec::BufferTable::bind(plan_, {set}));
   return {};
 }
@@ -299,8 +297,7 @@ Status KernelPlan::fill_buffers() {
   const plan::Buffer* buffer = find_buffer(plan::activation_buffer_name("x"), x);
   if (buffer == nullptr) return internal_error("a plan has no buffer of its activation 'x'");
   constexpr uint64_t kSlice = 16u << 20;
-  const std::vector<float> floats =
-      random_floats(std::min(kSlice, buffer->bytes) / sizeof(float));
+  const std::vector<float> floats = random_floats(std::min(kSlice, buffer->bytes) / sizeof(float));
   for (uint64_t done = 0; done < buffer->bytes; done += kSlice) {
     ATLAS_RETURN_IF_ERROR(stream_.copy_to_device(address(x) + done, floats.data(),
                                                  std::min(kSlice, buffer->bytes - done)));
@@ -348,7 +345,8 @@ Result<KernelCalls> KernelPlan::prepare(uint32_t rows) {
   calls.calls = copies(rows);
   calls.timed = timed_records(*step, calls.length);
   for (const size_t i : calls.timed) calls.kernels.push_back(step->records[i].kernel);
-  const uint64_t count = offsetof(kernels::StepControl, step) + offsetof(kernels::RowSet, row_count);
+  const uint64_t count =
+      offsetof(kernels::StepControl, step) + offsetof(kernels::RowSet, row_count);
   ATLAS_RETURN_IF_ERROR(
       stream_.copy_to_device(address(plan_.control) + count, &rows, sizeof(rows)));
   const auto matrix = static_cast<double>(shape_.k * shape_.n);
@@ -395,8 +393,8 @@ Status KernelPlan::choose_experts(KernelCalls& calls) {
         distinct.insert(expert);
       }
     }
-    ATLAS_RETURN_IF_ERROR(stream_.copy_to_device(address(logits_id), logits.data(),
-                                                 logits.size() * sizeof(float)));
+    ATLAS_RETURN_IF_ERROR(
+        stream_.copy_to_device(address(logits_id), logits.data(), logits.size() * sizeof(float)));
     std::vector<size_t> records;
     for (size_t i = 0; i < calls.length; ++i) {
       const size_t record = call * calls.length + i;

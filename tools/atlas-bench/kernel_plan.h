@@ -95,8 +95,9 @@ class KernelPlan {
   exec::KernelTable kernels_;
   exec::BufferTable buffers_;
   uint32_t weight_copies_ = 1;
-  std::vector<size_t> lengths_;                  // records of a call, of plan_.steps
-  std::vector<std::pair<plan::BufferId, uint64_t>> rotated_;  // buffers that each call has a part of, and its bytes
+  std::vector<size_t> lengths_;  // records of a call, of plan_.steps
+  std::vector<std::pair<plan::BufferId, uint64_t>>
+      rotated_;  // buffers that each call has a part of, and its bytes
 };
 
 }  // namespace atlas::bench

@@ -9,6 +9,7 @@
 
 #include "tools/atlas-bench/engine_bench.h"
 #include "tools/atlas-bench/kernel_bench.h"
+#include "tools/atlas-bench/memory_report.h"
 #include "tools/atlas-bench/overhead.h"
 #include "tools/atlas-bench/socket_bench.h"
 #include "tools/atlas-bench/step_bench.h"
@@ -46,39 +47,53 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// Settings for requests of this size; prefill is never cut for the sake of latency, so that all
+/// A model of the options, or a synthetic one in a folder that goes when this does; what is mapped
+/// of it stays mapped.
+struct ChosenModel {
+  settings::Settings settings;
+  tools::LocalModel::Weights weights;  // empty: the checkpoint's own
+  std::optional<TemporaryFolder> folder;
+};
+
+Result<std::unique_ptr<ChosenModel>> choose_model(const tools::ModelOptions& options,
+                                                  const SyntheticOptions& synthetic,
+                                                  const tools::EngineNeeds& needs) {
+  if (options.model.empty() == synthetic.model.empty()) {
+    return invalid_argument("give either --model or --synthetic");
+  }
+  auto chosen = std::make_unique<ChosenModel>();
+  tools::ModelOptions used = options;
+  if (!synthetic.model.empty()) {
+    chosen->folder.emplace();
+    if (chosen->folder->path().empty()) {
+      return invalid_argument("there is no place for a file of holes in '{}'",
+                              std::filesystem::temp_directory_path().string());
+    }
+    ATLAS_RETURN_IF_ERROR(bench::write_synthetic_checkpoint(synthetic.model, synthetic.quant,
+                                                            chosen->folder->path()));
+    used.model = chosen->folder->path();
+    chosen->weights = bench::synthetic_weights;
+  }
+  ATLAS_ASSIGN_OR_RETURN(chosen->settings, tools::tool_settings(used, needs));
+  if (chosen->folder) chosen->settings.model.name = synthetic.model + " " + synthetic.quant;
+  return chosen;
+}
+
+/// Opened for requests of this size; prefill is never cut for the sake of latency, so that all
 /// requests of a batch generate at the same time.
 Result<std::unique_ptr<tools::LocalModel>> open_model(const tools::ModelOptions& options,
                                                       uint32_t batch, uint32_t tokens,
                                                       const SyntheticOptions& synthetic = {}) {
   tools::ModelOptions with_latency = options;
   with_latency.set.insert(with_latency.set.begin(), "engine.latency_bound_ms=60000");
-  tools::LocalModel::Weights weights;
-  // Gone from the file system once the model is open, which keeps its mapping.
-  std::optional<TemporaryFolder> folder;
-  if (!synthetic.model.empty()) {
-    folder.emplace();
-    if (folder->path().empty()) {
-      return invalid_argument("there is no place for a file of holes in '{}'",
-                              std::filesystem::temp_directory_path().string());
-    }
-    ATLAS_RETURN_IF_ERROR(
-        bench::write_synthetic_checkpoint(synthetic.model, synthetic.quant, folder->path()));
-    with_latency.model = folder->path();
-    weights = bench::synthetic_weights;
-  }
   ATLAS_ASSIGN_OR_RETURN(
-      settings::Settings settings,
-      tools::tool_settings(with_latency, {.sequences = batch, .sequence_tokens = tokens}));
-  if (folder) settings.model.name = synthetic.model + " " + synthetic.quant;
-  return tools::LocalModel::open(settings, app::kScoredRows, weights);
+      const auto chosen,
+      choose_model(with_latency, synthetic, {.sequences = batch, .sequence_tokens = tokens}));
+  return tools::LocalModel::open(chosen->settings, app::kScoredRows, chosen->weights);
 }
 
 Status run_engine(const tools::ModelOptions& model_options, const SyntheticOptions& synthetic,
                   const bench::EngineBenchOptions& options, bool json) {
-  if (model_options.model.empty() == synthetic.model.empty()) {
-    return invalid_argument("give either --model or --synthetic");
-  }
   const uint32_t batch = *std::max_element(options.batch.begin(), options.batch.end());
   const uint32_t prompt =
       *std::max_element(options.prompt_tokens.begin(), options.prompt_tokens.end());
@@ -92,9 +107,6 @@ Status run_engine(const tools::ModelOptions& model_options, const SyntheticOptio
 
 Status run_steps(const tools::ModelOptions& model_options, const SyntheticOptions& synthetic,
                  const bench::StepBenchOptions& options, bool json) {
-  if (model_options.model.empty() == synthetic.model.empty()) {
-    return invalid_argument("give either --model or --synthetic");
-  }
   uint32_t batch = 1, rows = 1;
   for (const uint32_t sequences : options.decode) batch = std::max(batch, sequences);
   for (const uint32_t count : options.prefill) rows = std::max(rows, count);
@@ -120,6 +132,20 @@ Status run_overhead(const tools::ModelOptions& model_options, const bench::Overh
                          open_model(model_options, 1, options.prompt_tokens + options.generate));
   ATLAS_ASSIGN_OR_RETURN(const bench::Overhead result, bench::measure_overhead(*model, options));
   print(json ? result.json(*model, bench::this_machine()) : result.text());
+  return {};
+}
+
+struct MemoryOptions {
+  uint32_t sequences = 1, context = 0;  // 0: what the model was made for
+};
+
+Status run_memory(const tools::ModelOptions& model_options, const SyntheticOptions& synthetic,
+                  const MemoryOptions& options, bool json) {
+  ATLAS_ASSIGN_OR_RETURN(const auto chosen, choose_model(model_options, synthetic,
+                                                         {.sequences = options.sequences,
+                                                          .sequence_tokens = options.context}));
+  ATLAS_ASSIGN_OR_RETURN(const bench::MemoryReport report, bench::report_memory(chosen->settings));
+  print(json ? bench::memory_json(report, bench::this_machine()) : bench::memory_text(report));
   return {};
 }
 
@@ -230,6 +256,7 @@ int main(int argc, char** argv) {
   bench::OverheadOptions overhead;
   bench::KernelBenchOptions kernels;
   KernelChoice kernel_choice;
+  MemoryOptions memory;
   const auto finish = [&code](const Status& status) {
     code = tools::exit_code("atlas-bench", status);
   };
@@ -260,6 +287,15 @@ int main(int argc, char** argv) {
   add_kernel_options(*kernels_command, kernels, kernel_choice);
   kernels_command->callback([&] { finish(run_kernels(model, kernel_choice, kernels, json)); });
 
+  CLI::App* memory_command = program.add_subcommand(
+      "memory", "What a model would take of a platform's memory, without a device");
+  tools::add_model_options(*memory_command, model);
+  add_synthetic_options(*memory_command, synthetic);
+  add_count(*memory_command, "--sequences", memory.sequences, "Sequences live at once");
+  add_count(*memory_command, "--context", memory.context,
+            "Positions of the longest; 0: what the model was made for", 0);
+  memory_command->callback([&] { finish(run_memory(model, synthetic, memory, json)); });
+
   CLI::App* socket_command = program.add_subcommand(
       "socket", "Time to the first token and between tokens, over a daemon's socket");
   socket_command->add_option("--socket", socket.socket, "The daemon's Unix socket")
@@ -288,8 +324,8 @@ int main(int argc, char** argv) {
   add_count(*overhead_command, "--repeat", overhead.repeat, "Pairs of runs");
   overhead_command->callback([&] { finish(run_overhead(model, overhead, json)); });
 
-  for (CLI::App* command :
-       {engine_command, steps_command, kernels_command, socket_command, overhead_command}) {
+  for (CLI::App* command : {engine_command, steps_command, kernels_command, memory_command,
+                            socket_command, overhead_command}) {
     command->add_flag("--json", json, "Write JSON");
   }
   return tools::parse_and_run(program, argc, argv, code);

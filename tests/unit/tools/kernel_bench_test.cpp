@@ -77,7 +77,8 @@ TEST_CASE("floors: the largest of bytes, operations and decoding limits") {
 
 TEST_CASE("bench kernels: every format has figures for sizes odd and even, at every row count") {
   const auto device = open_cpu();
-  KernelBenchOptions options = small_options({{"", 256, 130, 0, 0}, {"", 320, 64, 0, 0}}, {5, 1, 5});
+  KernelBenchOptions options =
+      small_options({{"", 256, 130, 0, 0}, {"", 320, 64, 0, 0}}, {5, 1, 5});
   const KernelTable table = run(*device, options);
   CHECK(table.skipped.empty());
   REQUIRE(table.figures.size() == options.formats.size() * 2 * 2);
@@ -155,8 +156,9 @@ TEST_CASE("kernel shapes: a name is read as what it names, and nothing else is")
   CHECK(layer->experts == 512);
   CHECK(layer->k == 2560);
   CHECK(layer->n == 640);
-  for (const char* wrong : {"", "256", "256x", "x96", "0x96", "256x96x2", "256x-96", " 256x96", "256 x96",
-                            "256x+96", "99999999999x1", "2of:8x8", "of8:8x8", "2of8:", "0of0:8x8"}) {
+  for (const char* wrong :
+       {"", "256", "256x", "x96", "0x96", "256x96x2", "256x-96", " 256x96", "256 x96", "256x+96",
+        "99999999999x1", "2of:8x8", "of8:8x8", "2of8:", "0of0:8x8"}) {
     CAPTURE(wrong);
     CHECK_FALSE(parse_kernel_shape(wrong));
   }
@@ -176,7 +178,8 @@ TEST_CASE("the program: kernels takes shapes, formats and rows, and writes them 
   CHECK(json["results"][3]["us"] > 0.0);
   CHECK(json["results"][3]["launches"] == json["results"][3]["kernels"].size());
   const ProgramRun text = run_program(
-      "atlas-bench", "kernels --threads 1 --formats bf16 --shapes 64x48 --rows 3 --weights-mb 1 --ms 0.1");
+      "atlas-bench",
+      "kernels --threads 1 --formats bf16 --shapes 64x48 --rows 3 --weights-mb 1 --ms 0.1");
   CHECK_MESSAGE(text.code == 0, text.out);
   CHECK(text.out.find("64x48") != std::string::npos);
   CHECK(run_program("atlas-bench", "kernels --shapes 256x").code == 1);
