@@ -17,9 +17,10 @@ namespace {
 const std::vector<uint32_t> kProductRows{1, 2, 4, 8, 16, 64, 512, 4096, 16384};
 const std::vector<uint32_t> kExpertRows{1, 2, 4, 8, 64, 512, 4096};
 
-/// From here on weights are a small part of what a product moves: fewer copies will do.
+/// From here on weights are a small part of what a call takes: a replay need not go through all
+/// copies of them.
 constexpr uint32_t kManyRows = 512;
-constexpr uint32_t kCallsOfManyRows = 16;
+constexpr uint32_t kCallsOfManyRows = 2;
 /// A replay is long enough for its launch to be a small part of it.
 constexpr double kReplayUs = 2000;
 constexpr size_t kMostRecords = 4096;

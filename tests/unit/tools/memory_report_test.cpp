@@ -51,8 +51,8 @@ TEST_CASE("memory report: lines add up to the total, formats to the weights") {
 }
 
 TEST_CASE("the program: memory reports a model as JSON, and refuses one that is not there") {
-  const ProgramRun run = run_program(
-      "atlas-bench", "memory --json --sequences 2 --context 32 --model " + tiny_gguf());
+  const ProgramRun run =
+      run_program("atlas-bench", "memory --json --sequences 2 --context 32 --model " + tiny_gguf());
   REQUIRE_MESSAGE(run.code == 0, run.out);
   const Json json = Json::parse(run.out);
   CHECK(json["sequences"] == 2);
