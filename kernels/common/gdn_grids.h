@@ -16,7 +16,8 @@ constexpr bool gdn_few_rows(uint32_t rows, uint32_t key_dim) {
   return rows <= kGdnFewRows && 2 * rows * gdn_padded(key_dim) <= kGdnFewFloats;
 }
 
-/// Slices of operands that tiles are made from: two buffers of [kGdnSlice][kGdnSliceStride].
+/// Slices of operands that gdn_conv's tiles are made from: two buffers of
+/// [kGdnSlice][kGdnSliceStride].
 inline constexpr uint32_t kGdnSlice = 16;
 inline constexpr uint32_t kGdnSliceStride = 2 * kGdnChunk + 4;  // 4: fewer bank conflicts
 inline constexpr uint32_t kGdnSliceFloats = kGdnSlice * kGdnSliceStride;
@@ -44,19 +45,33 @@ inline constexpr uint32_t kGdnAttendThreads = 128;
 constexpr uint32_t gdn_column_parts(uint32_t value_dim) {
   return (value_dim + kGdnColumns - 1) / kGdnColumns;
 }
-/// In floats: the state [key_dim, kGdnColumns]; V [kGdnChunk, kGdnColumns]; beta, G, e^G and
-/// e^(G_L - G) [kGdnChunk] each; then, one after another, slices, coefficients of tiles (blocks of
-/// 8 by 8 up to the diagonal, of A and B), or what few rows need.
+/// Rows and columns of a block of coefficients A and B; blocks do not begin in the same bank.
 inline constexpr uint32_t kGdnGroup = 8;
 inline constexpr uint32_t kGdnGroups = kGdnChunk / kGdnGroup;
-inline constexpr uint32_t kGdnBlockFloats = kGdnGroup * kGdnGroup;
+inline constexpr uint32_t kGdnBlockStride = kGdnGroup * kGdnGroup + 8;
 inline constexpr uint32_t kGdnBlocks = kGdnGroups * (kGdnGroups + 1) / 2;
-inline constexpr uint32_t kGdnWorkFloats = 2 * kGdnBlocks * kGdnBlockFloats;
-static_assert(kGdnWorkFloats >= 2 * kGdnSliceFloats);
+/// Slices of rows that a warp has at hand or under way.
+inline constexpr uint32_t kGdnRing = 4;
+inline constexpr uint32_t kGdnRingFloats = 256;
+/// In floats: V [kGdnChunk, kGdnColumns]; beta, G, e^G and e^(G_L - G) [kGdnChunk] each; one after
+/// another, warps' slices, coefficients of tiles (blocks of 8 by 8 up to the diagonal, of A and B),
+/// or what few rows need; then the state [gdn_padded(key_dim), kGdnColumns].
+inline constexpr uint32_t kGdnWorkFloats = 2 * kGdnBlocks * kGdnBlockStride;
 static_assert(kGdnWorkFloats >=
               kGdnFewFloats + 2 * kGdnFewRows * kGdnChunk + 4 * kGdnFewRows * kGdnColumns);
+/// Where a warp's slices stand: not among coefficients that another warp may still read when this
+/// one has made its last sum. The first two warps have keys and read A, the third and fourth the
+/// upper and lower rows of B.
+constexpr uint32_t gdn_ring_place(uint32_t warp) {
+  return (warp + (warp == 3 ? 1 : 0)) * kGdnRing * kGdnRingFloats;
+}
+static_assert(gdn_ring_place(2) <= kGdnBlocks * kGdnBlockStride);
+static_assert(gdn_ring_place(3) >= (kGdnBlocks + 10) * kGdnBlockStride &&
+              gdn_ring_place(3) + kGdnRing * kGdnRingFloats <= kGdnWorkFloats &&
+              gdn_ring_place(2) + kGdnRing * kGdnRingFloats <= (kGdnBlocks + 10) * kGdnBlockStride);
 constexpr uint32_t gdn_attend_shared_floats(uint32_t key_dim) {
-  return key_dim * kGdnColumns + kGdnChunk * kGdnColumns + 4 * kGdnChunk + kGdnWorkFloats;
+  return static_cast<uint32_t>(gdn_padded(key_dim)) * kGdnColumns + kGdnChunk * kGdnColumns +
+         4 * kGdnChunk + kGdnWorkFloats;
 }
 constexpr LaunchShape gdn_attend_shape(const GdnShape& s, uint32_t sequences) {
   return {s.value_heads * gdn_column_parts(s.value_dim), sequences, 1, kGdnAttendThreads,

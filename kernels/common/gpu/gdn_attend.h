@@ -4,11 +4,11 @@
 // A block has 32 columns of one value head's state in shared memory and walks the chunks of one
 // span. Up to 8 rows of a chunk are done as a decoding step needs it: state and pending values come
 // in one burst of asynchronous copies, then each lane has a column. More rows are tiles of 8 rows
-// by 4 columns a thread: two products with the state, a triangular solve by groups of 8 rows, and
-// the fold into the next state. Both make every sum in the same order.
+// by 4 columns a thread (gdn_tiles.h): two products with the state, a triangular solve by groups of
+// 8 rows, and the fold into the next state. Both make every sum in the same order.
 #pragma once
 
-#include "kernels/common/gpu/gdn_parts.h"
+#include "kernels/common/gpu/gdn_tiles.h"
 
 namespace atlas::kernels {
 
@@ -66,13 +66,13 @@ class DeltaBlock {
     slot_values_ =
         slot + gdn_slot_values(shape_) + uint64_t{head} * kGdnChunk * value_stride_ + first_column_;
     slot_decays_ = slot + gdn_slot_decays(shape_) + uint64_t{head} * kGdnChunk;
-    state_ = shared_memory<float>();
-    values_ = state_ + p.key_dim * kGdnColumns;
+    values_ = shared_memory<float>();
     beta_ = values_ + kGdnChunk * kGdnColumns;
     decay_ = beta_ + kGdnChunk;
     factor_ = decay_ + kGdnChunk;
     fold_ = factor_ + kGdnChunk;
     work_ = fold_ + kGdnChunk;
+    state_ = work_ + kGdnWorkFloats;  // last, as its size is not known before
   }
 
   ATLAS_DEVICE void run() {
@@ -82,42 +82,60 @@ class DeltaBlock {
     thread_ = thread_index();
     bring_state();
     bring_pending(static_cast<uint32_t>(position - chunk));
+    set_chunk(chunk, position, end);
+    if (is_many()) {
+      begin_many();
+      async_wait<kGdnSliceGroups>();
+      block_barrier();  // the state and pending rows are there
+    }
     ATLAS_ROLLED
-    for (;; chunk += kGdnChunk) {
+    for (;;) {
       thread_ = opaque(thread_index());
-      const uint64_t chunk_end = end < chunk + kGdnChunk ? end : chunk + kGdnChunk;
-      row_ = span_.first_row + static_cast<uint32_t>(position - span_.index);
-      chunk_.first = static_cast<uint32_t>(position - chunk);
-      chunk_.end = static_cast<uint32_t>(chunk_end - chunk);
-      chunk_.rows = p_.mixed + (uint64_t{row_} - chunk_.first) * chunk_.row_floats;
-      last_ = chunk_end == end;
-      const uint32_t rows = chunk_.end - chunk_.first;
-      if (rows == 0) {
-        async_wait<0>();
-        block_barrier();  // the state and pending rows are there
-      } else if (gdn_few_rows(rows, p_.key_dim)) {
+      const bool many = is_many();
+      if (many) {
+        many_rows();
+      } else if (chunk_.first != chunk_.end) {
         few_rows();
       } else {
         async_wait<0>();
-        many_rows();
+        block_barrier();  // the state and pending rows are there
       }
       if (last_) return;
+      if (!many) fold_factors();
+      const uint64_t chunk_end = chunk + kGdnChunk;
       fold(chunk_end + kGdnChunk >= end, chunk == span_.anchor_index ? chunk_.first : 0);
-      position = chunk_end;
+      chunk = position = chunk_end;
+      set_chunk(chunk, position, end);
+      thread_ = opaque(thread_);
+      if (is_many()) begin_many();
+      block_barrier();  // the new state is written before the next chunk reads it
     }
   }
 
  private:
-  /// Columns that the head has not are zeros.
+  ATLAS_DEVICE void set_chunk(uint64_t chunk, uint64_t position, uint64_t end) {
+    const uint64_t chunk_end = end < chunk + kGdnChunk ? end : chunk + kGdnChunk;
+    row_ = span_.first_row + static_cast<uint32_t>(position - span_.index);
+    chunk_.first = static_cast<uint32_t>(position - chunk);
+    chunk_.end = static_cast<uint32_t>(chunk_end - chunk);
+    chunk_.rows = p_.mixed + (uint64_t{row_} - chunk_.first) * chunk_.row_floats;
+    last_ = chunk_end == end;
+  }
+  ATLAS_DEVICE bool is_many() const {
+    return chunk_.end != chunk_.first && !gdn_few_rows(chunk_.end - chunk_.first, p_.key_dim);
+  }
+
+  /// Columns and rows that the head has not are zeros.
   ATLAS_DEVICE void bring_state() {
     using namespace device;
     const float* from = nullptr;
     if (span_.anchor != kNoAnchor) from = anchor(span_.anchor);
     constexpr uint32_t kQuads = kGdnColumns / 4;
-    for (uint32_t i = thread_; i < p_.key_dim * kQuads; i += kGdnAttendThreads) {
+    const auto padded = static_cast<uint32_t>(gdn_padded(p_.key_dim));
+    for (uint32_t i = thread_; i < padded * kQuads; i += kGdnAttendThreads) {
       const uint32_t column = i % kQuads * 4;
       float* to = state_ + i / kQuads * kGdnColumns + column;
-      if (from != nullptr && column < columns_) {
+      if (from != nullptr && column < columns_ && i / kQuads < p_.key_dim) {
         async_copy<16>(to, from + uint64_t{i / kQuads} * value_stride_ + column);
       } else {
         store_as(to, Floats4{});
@@ -291,68 +309,199 @@ class DeltaBlock {
 
   // ---- Many rows
 
+  ATLAS_DEVICE float* ring() const { return work_ + gdn_ring_place(thread_ / kLanes); }
+  /// The warp's octet of rows, of four.
+  ATLAS_DEVICE uint32_t octet() const { return thread_ / 8 % 4; }
+
+  /// Slices of the warp's 32 places, of keys in the first two warps, then of queries. Places that
+  /// the step has not are others', whose sums nobody takes.
+  ATLAS_DEVICE DeltaSlices<> key_slices() const {
+    DeltaSource source{{nullptr, nullptr}, kGdnGroup};
+    ATLAS_UNROLL
+    for (uint32_t n = 0; n < 2; ++n) {
+      const uint32_t item = slice_item(thread_ % kLanes, n);
+      uint32_t place = thread_ / kLanes % 2 * kLanes + row_of_item(item);
+      place = place > chunk_.first ? place : chunk_.first;
+      place = place < chunk_.end ? place : chunk_.end - 1;
+      source.from[n] =
+          (thread_ < 2 * kLanes ? chunk_.key(place) : chunk_.query(place)) + item % 2 * 4;
+    }
+    return {thread_ % kLanes, ring(), static_cast<uint32_t>(gdn_padded(p_.key_dim)) / kGdnGroup,
+            source};
+  }
+  /// Asks for what the chunk's first sums need: slices, and what the last warp makes gates of.
+  ATLAS_DEVICE void begin_many() {
+    using namespace device;
+    key_slices().begin();
+    if (thread_ / kLanes != kGateWarp) return;
+    ATLAS_UNROLL
+    for (uint32_t n = 0; n < 2; ++n) {
+      const uint32_t i = n * kLanes + thread_ % kLanes;
+      a_[n] = b_[n] = 0.0f;
+      if (i >= chunk_.end - chunk_.first) continue;
+      const uint64_t row = uint64_t{row_} + i;
+      a_[n] = load(p_.a + row * p_.a_stride + head_);
+      b_[n] = load(p_.b + row * p_.b_stride + head_);
+    }
+  }
+
+  /// beta, G, e^G of the chunk's rows and e^(G_L - G) of a full chunk's, by one warp.
+  ATLAS_DEVICE void gate_chunk() {
+    using namespace device;
+    const uint32_t rows = chunk_.end - chunk_.first, lane = thread_ % kLanes;
+    const float rate = exp(load(p_.a_log + head_)), bias = load(p_.dt_bias + head_);
+    float sum = chunk_.first == 0 ? 0.0f : load(decay_ + chunk_.first - 1);
+    ATLAS_UNROLL
+    for (uint32_t n = 0; n < 2; ++n) {
+      const uint32_t i = n * kLanes + lane;
+      const float step = i < rows ? 0.0f - rate * gdn_softplus(a_[n] + bias) : 0.0f;
+      float own = 0.0f;
+      ATLAS_UNROLL
+      for (uint32_t l = 0; l < kLanes; ++l) {
+        sum += shuffle(step, l);
+        own = lane == l ? sum : own;
+      }
+      if (chunk_.first + i < kGdnChunk) store(decay_ + chunk_.first + i, own);
+      if (i >= rows) continue;
+      store(beta_ + chunk_.first + i, sigmoid(b_[n]));
+      store(factor_ + chunk_.first + i, exp(own));
+      if (first_column_ == 0) {
+        store(p_.decays + (uint64_t{row_} + i) * p_.value_heads + head_, own);
+      }
+    }
+    if (chunk_.end != kGdnChunk) return;
+    warp_barrier();  // all lanes' G are written
+    ATLAS_UNROLL
+    for (uint32_t j = lane; j < kGdnChunk; j += kLanes) {
+      store(fold_ + j, exp(sum - load(decay_ + j)));
+    }
+  }
+
+  /// The step's v to where V will be.
+  ATLAS_DEVICE void bring_values() {
+    using namespace device;
+    constexpr uint32_t kQuads = kGdnColumns / 4;
+    const uint32_t count = (chunk_.end - chunk_.first) * kQuads;
+    for (uint32_t i = thread_; i < count; i += kGdnAttendThreads) {
+      const uint32_t place = chunk_.first + i / kQuads, column = i % kQuads * 4;
+      float* to = values_ + place * kGdnColumns + column;
+      if (column < columns_) {
+        async_copy<16>(to, row_values(place) + column);
+      } else {
+        store_as(to, Floats4{});
+      }
+    }
+    async_commit();
+  }
+
   /// A thread's tile: 4 columns of 8 places, of keys (p, then V) or of queries (r, then the
   /// outputs).
   ATLAS_DEVICE void many_rows() {
     using namespace device;
-    gate_rows();
-    const uint32_t column = thread_ % 8 * 4, octet = thread_ / 8;
-    const bool is_query = octet >= kGdnGroups;
-    const uint32_t group = octet % kGdnGroups;
+    bring_values();
+    ShareQuads shares;
+    if (kGdnAsync) bring_shares(shares);
+    if (thread_ / kLanes == kGateWarp) gate_chunk();
     DeltaTile tile, sums;
     tile.clear();
-    sums.clear();
-    each_key_slice<kGdnAttendThreads>(thread_, chunk_, false, work_,
-                                      [&](const float* slice, uint32_t d, uint32_t count) {
-                                        ATLAS_UNROLL_4
-                                        for (uint32_t e = 0; e < kGdnSlice; ++e) {
-                                          if (e < count) {
-                                            tile.add(slice + e * kGdnSliceStride + octet * 8,
-                                                     state_ + (d + e) * kGdnColumns + column);
-                                          }
-                                        }
-                                      });
-    share_blocks();
+    key_slices().run([&](const float* slice, uint32_t s) {
+      add_eight<4 * kGdnGroup>(tile, slice + octet() * kGdnGroup,
+                               state_ + s * kGdnGroup * kGdnColumns + thread_ % 8 * 4);
+    });
+    async_wait<0>();
+    thread_ = opaque(thread_);
+    const uint32_t column = thread_ % 8 * 4, group = thread_ / 8 % kGdnGroups;
+    const bool is_query = thread_ / 8 >= kGdnGroups;
+    if (!kGdnAsync) bring_shares(shares);  // slices under way take the registers before
+    block_barrier();                       // slices are used up; v and gates are there
+    write_shares(shares);
     if (!is_query) subtract_from_values(tile, group, column);
     block_barrier();  // shares are written before they are used
 
+    sums.clear();
     const uint32_t last_group = (chunk_.end - 1) / kGdnGroup;
+    ATLAS_ROLLED
     for (uint32_t g = 0; g <= last_group; ++g) {
       if (!is_query && group == g) solve(tile, sums, g, column);
       block_barrier();  // V of the group is written before others use it
       if (group > g) {
-        add_group(sums, group, g, is_query, column);
+        add_eight<kGdnGroup>(sums, share_block(group, g, is_query),
+                             values_ + g * kGdnGroup * kGdnColumns + column);
       } else if (is_query && group == g) {
         add_own_group(sums, g, column);
       }
     }
-    if (is_query) write_outputs(tile, sums, group, column);
+    if (is_query) write_outputs(tile, sums, opaque(group), column);
     if (last_) keep_values();
   }
 
   /// Shares of V_j in row i: of A, then of B, block after block of 8 by 8 up to the diagonal, in a
-  /// block j after j. Zeros where there are none.
+  /// block row after row. Zeros where there are none.
   ATLAS_DEVICE float* share_block(uint32_t row_group, uint32_t j_group, bool is_query) const {
     const uint32_t block = row_group * (row_group + 1) / 2 + j_group;
-    return work_ + ((is_query ? kGdnBlocks : 0) + block) * kGdnBlockFloats;
+    return work_ + ((is_query ? kGdnBlocks : 0) + block) * kGdnBlockStride;
   }
-  ATLAS_DEVICE void share_blocks() {
+  /// Dot products that a thread makes shares of: a warp has the blocks of one row group from above
+  /// and one from below, nine in all, of which a lane has a quad of every second one.
+  static constexpr uint32_t kShareQuads = (kGdnGroups + 2) / 2;
+  struct ShareQuads {
+    device::Floats4 of_key[kShareQuads], of_query[kShareQuads];
+  };
+  struct ShareQuad {
+    bool there;   // there is such a block
+    bool inside;  // and the step has shares in this quad
+    uint32_t row_group, j_group, row, half;
+
+    ATLAS_DEVICE uint32_t place() const { return row_group * kGdnGroup + row; }
+    ATLAS_DEVICE uint32_t first() const { return j_group * kGdnGroup + half; }
+  };
+  ATLAS_DEVICE ShareQuad share_quad(uint32_t n) const {
+    const uint32_t lane = thread_ % kLanes, pair = thread_ / kLanes;
+    const uint32_t block = 2 * n + lane / 16;
+    ShareQuad quad;
+    quad.there = block <= kGdnGroups;
+    quad.row_group = block <= pair ? pair : kGdnGroups - 1 - pair;
+    quad.j_group = block <= pair ? block : block - pair - 1;
+    quad.row = lane % kGdnGroup;
+    quad.half = lane / kGdnGroup % 2 * 4;
+    quad.inside = quad.there && quad.place() >= chunk_.first && quad.place() < chunk_.end &&
+                  quad.first() <= quad.place();
+    return quad;
+  }
+  ATLAS_DEVICE void bring_shares(ShareQuads& shares) const {
     using namespace device;
-    for (uint32_t i = thread_; i < kGdnBlocks * kGdnBlockFloats; i += kGdnAttendThreads) {
-      uint32_t block = i / kGdnBlockFloats, row_group = 0;
-      while (block > row_group) block -= ++row_group;
-      const uint32_t within = i % kGdnBlockFloats;
-      const uint32_t place = row_group * kGdnGroup + within / kGdnGroup;
-      const uint32_t j = block * kGdnGroup + within % kGdnGroup;
-      float a = 0.0f, b = 0.0f;
-      if (place >= chunk_.first && place < chunk_.end && j <= place) {
-        const float decay = exp(load(decay_ + place) - load(decay_ + j));
-        a = (load(beta_ + place) * load(dots(place) + j)) * decay;
-        b = load(dots(place) + kGdnChunk + j) * decay;
+    ATLAS_UNROLL
+    for (uint32_t n = 0; n < kShareQuads; ++n) {
+      const ShareQuad quad = share_quad(n);
+      shares.of_key[n] = shares.of_query[n] = {};
+      if (!quad.inside) continue;
+      const float* from = dots(quad.place()) + quad.first();
+      shares.of_key[n] = load_as<Floats4>(from);
+      shares.of_query[n] = load_as<Floats4>(from + kGdnChunk);
+    }
+  }
+  ATLAS_DEVICE void write_shares(const ShareQuads& shares) const {
+    using namespace device;
+    ATLAS_UNROLL
+    for (uint32_t n = 0; n < kShareQuads; ++n) {
+      const ShareQuad quad = share_quad(n);
+      schedule_barrier();
+      if (!quad.there) continue;
+      Floats4 a{}, b{};
+      if (quad.inside) {
+        const float own = load(decay_ + quad.place()), beta = load(beta_ + quad.place());
+        const Floats4 decays = load_as<Floats4>(decay_ + quad.first());
+        ATLAS_UNROLL
+        for (uint32_t e = 0; e < 4; ++e) {
+          if (quad.first() + e > quad.place()) continue;
+          const float decay = exp(own - decays.f[e]);
+          a.f[e] = (beta * shares.of_key[n].f[e]) * decay;
+          b.f[e] = shares.of_query[n].f[e] * decay;
+        }
       }
-      const uint32_t at = within % kGdnGroup * kGdnGroup + within / kGdnGroup;
-      store(share_block(row_group, block, false) + at, a);
-      store(share_block(row_group, block, true) + at, b);
+      const uint32_t at = quad.row * kGdnGroup + quad.half;
+      store_as(share_block(quad.row_group, quad.j_group, false) + at, a);
+      store_as(share_block(quad.row_group, quad.j_group, true) + at, b);
     }
   }
   /// p becomes v - e^G p.
@@ -362,51 +511,48 @@ class DeltaBlock {
     for (uint32_t r = 0; r < kGdnGroup; ++r) {
       const uint32_t place = group * kGdnGroup + r;
       if (place < chunk_.first || place >= chunk_.end) continue;
-      Floats4 v{};
-      if (column < columns_) v = load_as<Floats4>(row_values(place) + column);
+      const Floats4 v = load_as<Floats4>(values_ + place * kGdnColumns + column);
       const float factor = -load(factor_ + place);
       ATLAS_UNROLL
       for (uint32_t c = 0; c < 4; ++c) tile.at[r][c] = fma(factor, tile.at[r][c], v.f[c]);
     }
   }
-  /// V of a group's 8 places, each of which the later ones use.
+  /// V of a group's 8 places, each of which the later ones use. Past the step's rows it is zero.
   ATLAS_DEVICE void solve(const DeltaTile& tile, DeltaTile& sums, uint32_t group, uint32_t column) {
     using namespace device;
     const float* shares = share_block(group, group, false);
     ATLAS_UNROLL
-    for (uint32_t r = 0; r < kGdnGroup; ++r) {
-      const uint32_t place = group * kGdnGroup + r;
-      if (place >= chunk_.end) continue;
-      float* to = values_ + place * kGdnColumns + column;
-      Floats4 v;
-      if (place < chunk_.first) {
-        v = load_as<Floats4>(to);
-      } else {
-        const float beta = load(beta_ + place);
-        ATLAS_UNROLL
-        for (uint32_t c = 0; c < 4; ++c) v.f[c] = fma(beta, tile.at[r][c], 0.0f - sums.at[r][c]);
-        store_as(to, v);
+    for (uint32_t half = 0; half < kGdnGroup; half += 4) {
+      schedule_barrier();
+      Floats4 of_rows[kGdnGroup];
+      ATLAS_UNROLL
+      for (uint32_t r = half + 1; r < kGdnGroup; ++r) {
+        of_rows[r] = load_as<Floats4>(shares + r * kGdnGroup + half);
       }
       ATLAS_UNROLL
-      for (uint32_t later = 0; later < kGdnGroup; ++later) {
-        if (later <= r) continue;
-        const float share = load(shares + r * kGdnGroup + later);
-        ATLAS_UNROLL
-        for (uint32_t c = 0; c < 4; ++c) {
-          sums.at[later][c] = fma(share, v.f[c], sums.at[later][c]);
+      for (uint32_t r = half; r < half + 4; ++r) {
+        const uint32_t place = group * kGdnGroup + r;
+        float* to = values_ + place * kGdnColumns + column;
+        Floats4 v{};
+        if (place < chunk_.first) {
+          v = load_as<Floats4>(to);
+        } else {
+          if (place < chunk_.end) {
+            const float beta = load(beta_ + place);
+            ATLAS_UNROLL
+            for (uint32_t c = 0; c < 4; ++c) {
+              v.f[c] = fma(beta, tile.at[r][c], 0.0f - sums.at[r][c]);
+            }
+          }
+          store_as(to, v);
         }
-      }
-    }
-  }
-  /// Adds V of an earlier group's places.
-  ATLAS_DEVICE void add_group(DeltaTile& sums, uint32_t group, uint32_t of, bool is_query,
-                              uint32_t column) const {
-    const float* shares = share_block(group, of, is_query);
-    ATLAS_UNROLL
-    for (uint32_t j = 0; j < kGdnGroup; ++j) {
-      const uint32_t place = of * kGdnGroup + j;
-      if (place < chunk_.end) {
-        sums.add(shares + j * kGdnGroup, values_ + place * kGdnColumns + column);
+        ATLAS_UNROLL
+        for (uint32_t later = r + 1; later < kGdnGroup; ++later) {
+          ATLAS_UNROLL
+          for (uint32_t c = 0; c < 4; ++c) {
+            sums.at[later][c] = fma(of_rows[later].f[r - half], v.f[c], sums.at[later][c]);
+          }
+        }
       }
     }
   }
@@ -415,16 +561,24 @@ class DeltaBlock {
     using namespace device;
     const float* shares = share_block(group, group, true);
     ATLAS_UNROLL
-    for (uint32_t j = 0; j < kGdnGroup; ++j) {
-      const uint32_t place = group * kGdnGroup + j;
-      if (place >= chunk_.end) continue;
-      const Floats4 v = load_as<Floats4>(values_ + place * kGdnColumns + column);
+    for (uint32_t half = 0; half < kGdnGroup; half += 4) {
+      schedule_barrier();
+      Floats4 of_rows[kGdnGroup];
       ATLAS_UNROLL
-      for (uint32_t r = 0; r < kGdnGroup; ++r) {
-        if (r < j) continue;
-        const float share = load(shares + j * kGdnGroup + r);
+      for (uint32_t r = half; r < kGdnGroup; ++r) {
+        of_rows[r] = load_as<Floats4>(shares + r * kGdnGroup + half);
+      }
+      ATLAS_UNROLL
+      for (uint32_t j = half; j < half + 4; ++j) {
+        const Floats4 v =
+            load_as<Floats4>(values_ + (group * kGdnGroup + j) * kGdnColumns + column);
         ATLAS_UNROLL
-        for (uint32_t c = 0; c < 4; ++c) sums.at[r][c] = fma(share, v.f[c], sums.at[r][c]);
+        for (uint32_t r = j; r < kGdnGroup; ++r) {
+          ATLAS_UNROLL
+          for (uint32_t c = 0; c < 4; ++c) {
+            sums.at[r][c] = fma(of_rows[r].f[j - half], v.f[c], sums.at[r][c]);
+          }
+        }
       }
     }
   }
@@ -464,21 +618,111 @@ class DeltaBlock {
     }
   }
 
-  /// Folds the full chunk into the state; `keep`: that state stands in the next anchor from now on.
-  /// Keys of the places before `pending` are the slot's.
-  ATLAS_DEVICE void fold(bool keep, uint32_t pending) {
+  // ---- The fold
+
+  /// e^(G_L - G) of a full chunk whose rows came one by one.
+  ATLAS_DEVICE void fold_factors() {
     using namespace device;
     const float last = load(decay_ + kGdnChunk - 1);
     for (uint32_t j = thread_; j < kGdnChunk; j += kGdnAttendThreads) {
       store(fold_ + j, exp(last - load(decay_ + j)));
     }
-    const float factor = exp(last);
-    block_barrier();  // factors are written before slices take them; V and the state are used up
+    block_barrier();  // factors are written before others take them
+  }
+
+  /// Keys that stand among the slot's pending ones: of the places before `count`. Item i of a slice
+  /// of 8 places: place i / 8, four elements from d + 4 (i % 8) on.
+  struct PendingKeys {
+    static constexpr bool kSome = true;
+    const DeltaChunk& chunk;
+    uint32_t count, d;
+
+    ATLAS_DEVICE bool has(uint32_t slice, uint32_t item) const {
+      return slice * kGdnGroup + item / 8 < count;
+    }
+    ATLAS_DEVICE device::Floats4 get(uint32_t slice, uint32_t item) const {
+      return chunk.pending_key(slice * kGdnGroup + item / 8, d + item % 8 * 4);
+    }
+  };
+
+  /// Adds all places' keys times V to a thread's tile. The warp has elements [d, d + 32) of the
+  /// head. Keys of the places before `pending` are the slot's.
+  ATLAS_DEVICE void add_keys(DeltaTile& tile, uint32_t d, uint32_t column, uint32_t pending) const {
+    using namespace device;
+    constexpr uint32_t kSlices = kGdnChunk / kGdnGroup;
+    const float* values = values_ + column;
+    if (pending == kGdnChunk) {
+      // A slice is 32 elements of 8 places, as the slot has them.
+      DeltaSource source{{nullptr, nullptr}, kGdnGroup};
+      ATLAS_UNROLL
+      for (uint32_t n = 0; n < 2; ++n) {
+        const uint32_t item = slice_item(thread_ % kLanes, n), of = d + row_of_item(item);
+        source.from[n] = chunk_.pending + (of < p_.key_dim ? of : 0) * kGdnChunk + item % 2 * 4;
+      }
+      DeltaSlices<> slices(thread_ % kLanes, ring(), kSlices, source);
+      slices.begin();
+      slices.run([&](const float* slice, uint32_t s) {
+        add_eight<4 * kGdnGroup, true>(tile, slice + octet() * kGdnGroup,
+                                       values + s * kGdnGroup * kGdnColumns, fold_ + s * kGdnGroup);
+      });
+      return;
+    }
+    // A slice is 8 places' 32 elements, as rows of the step have them.
+    DeltaSource source{{nullptr, nullptr}, kGdnGroup * chunk_.row_floats};
+    ATLAS_UNROLL
+    for (uint32_t n = 0; n < 2; ++n) {
+      const uint32_t item = slice_item(thread_ % kLanes, n), of = d + item % 8 * 4;
+      source.from[n] = chunk_.key(item / 8) + (of < gdn_padded(p_.key_dim) ? of : 0);
+    }
+    const auto add = [&](const float* slice, uint32_t s) {
+      const Floats4 low_shares = load_as<Floats4>(fold_ + s * kGdnGroup);
+      const Floats4 high_shares = load_as<Floats4>(fold_ + s * kGdnGroup + 4);
+      ATLAS_UNROLL
+      for (uint32_t j = 0; j < kGdnGroup; ++j) {
+        if (j % 2 == 0) schedule_barrier();
+        const float share = j < 4 ? low_shares.f[j % 4] : high_shares.f[j % 4];
+        Floats4 low = load_as<Floats4>(slice + j * kLanes + octet() * 8);
+        Floats4 high = load_as<Floats4>(slice + j * kLanes + octet() * 8 + 4);
+        const Floats4 v = load_as<Floats4>(values + (s * kGdnGroup + j) * kGdnColumns);
+        ATLAS_UNROLL
+        for (uint32_t r = 0; r < 4; ++r) {
+          low.f[r] = share * low.f[r];
+          high.f[r] = share * high.f[r];
+        }
+        ATLAS_UNROLL
+        for (uint32_t r = 0; r < 4; ++r) {
+          ATLAS_UNROLL
+          for (uint32_t c = 0; c < 4; ++c) {
+            tile.at[r][c] = fma(low.f[r], v.f[c], tile.at[r][c]);
+            tile.at[r + 4][c] = fma(high.f[r], v.f[c], tile.at[r + 4][c]);
+          }
+        }
+      }
+    };
+    if (pending == 0) {
+      DeltaSlices<> slices(thread_ % kLanes, ring(), kSlices, source);
+      slices.begin();
+      slices.run(add);
+    } else {
+      DeltaSlices<PendingKeys> slices(thread_ % kLanes, ring(), kSlices, source,
+                                      {chunk_, pending, d});
+      slices.begin();
+      slices.run(add);
+    }
+  }
+
+  /// Folds the full chunk into the state; `keep`: that state stands in the next anchor from now on.
+  /// Keys of the places before `pending` are the slot's. V, its factors and the state have been
+  /// written for all, and the state is used up.
+  ATLAS_DEVICE void fold(bool keep, uint32_t pending) {
+    using namespace device;
+    thread_ = opaque(thread_);
+    const float factor = exp(load(decay_ + kGdnChunk - 1));
     const uint32_t column = thread_ % 8 * 4;
-    constexpr uint32_t kElements = 2 * kGdnChunk;  // of a head at a time
+    constexpr uint32_t kElements = kGdnAttendThreads;  // of a head at a time
     ATLAS_ROLLED
-    for (uint32_t begin = 0; begin < p_.key_dim; begin += kElements) {
-      const uint32_t d = begin + thread_ / 8 * 8;
+    for (uint32_t of_warp = thread_ / kLanes * kLanes; of_warp < p_.key_dim; of_warp += kElements) {
+      uint32_t d = of_warp + octet() * 8;
       DeltaTile tile;
       ATLAS_UNROLL
       for (uint32_t r = 0; r < 8; ++r) {
@@ -487,30 +731,8 @@ class DeltaBlock {
         ATLAS_UNROLL
         for (uint32_t c = 0; c < 4; ++c) tile.at[r][c] = factor * old.f[c];
       }
-      const auto get = [&](uint32_t slice, uint32_t item) {
-        const uint32_t at = begin + item % (kElements / 4) * 4;
-        const uint32_t j = slice * kGdnSlice + item / (kElements / 4);
-        Floats4 four{};
-        if (at >= p_.key_dim) return four;
-        four = j < pending ? chunk_.pending_key(j, at) : load_as<Floats4>(chunk_.key(j) + at);
-        const float share = load(fold_ + j);
-        ATLAS_UNROLL
-        for (float& value : four.f) value = share * value;
-        return four;
-      };
-      const auto put = [](float* buffer, uint32_t item, const Floats4& four) {
-        store_as(buffer + item / (kElements / 4) * kGdnSliceStride + item % (kElements / 4) * 4,
-                 four);
-      };
-      each_slice<kGdnAttendThreads>(
-          thread_, kGdnChunk / kGdnSlice, work_, get, put,
-          [&](const float* buffer, uint32_t slice) {
-            ATLAS_UNROLL_4
-            for (uint32_t e = 0; e < kGdnSlice; ++e) {
-              tile.add(buffer + e * kGdnSliceStride + (d - begin),
-                       values_ + (slice * kGdnSlice + e) * kGdnColumns + column);
-            }
-          });
+      add_keys(tile, of_warp, column, pending);
+      d = opaque(d);
       ATLAS_UNROLL
       for (uint32_t r = 0; r < 8; ++r) {
         if (d + r >= p_.key_dim) continue;
@@ -521,9 +743,10 @@ class DeltaBlock {
         }
       }
     }
-    block_barrier();  // the new state is written before the next chunk reads it
   }
 
+  static constexpr uint32_t kLanes = device::kWarpLanes;
+  static constexpr uint32_t kGateWarp = kGdnAttendThreads / kLanes - 1;
   const GdnAttendParams& p_;
   const RowSpan& span_;
   const GdnShape shape_;
@@ -531,13 +754,21 @@ class DeltaBlock {
   uint32_t value_stride_, first_column_, columns_, dots_offset_;
   uint32_t thread_;
   DeltaChunk chunk_;
-  uint32_t row_ = 0;   // of the set, that has place chunk_.first
-  bool last_ = false;  // the span's last chunk
+  uint32_t row_ = 0;             // of the set, that has place chunk_.first
+  bool last_ = false;            // the span's last chunk
+  float a_[2] = {}, b_[2] = {};  // of the gating warp's rows
   float *slot_values_, *slot_decays_;
   float *state_, *values_, *beta_, *decay_, *factor_, *fold_, *work_;  // in shared memory
 };
 
-ATLAS_DEVICE_KERNEL_BLOCKS(gdn_attend, GdnAttendParams, kGdnAttendThreads, 3) {
+/// Blocks of a multiprocessor. GB10 has shared memory for two.
+#if defined(ATLAS_ARCH_GB10)
+inline constexpr uint32_t kGdnAttendBlocks = 2;
+#else
+inline constexpr uint32_t kGdnAttendBlocks = 3;
+#endif
+
+ATLAS_DEVICE_KERNEL_BLOCKS(gdn_attend, GdnAttendParams, kGdnAttendThreads, kGdnAttendBlocks) {
   using namespace device;
   if (block_index<1>() >= load(&params.rows->span_count)) return;
   const RowSpan span = load_span(load(&params.rows->spans) + block_index<1>());

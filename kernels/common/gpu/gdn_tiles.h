@@ -1,0 +1,159 @@
+// How gdn_attend feeds its tiles of 8 by 4: each warp brings the rows that its own tiles take, a
+// slice of 256 floats after another, to its own part of shared memory. So warps wait for none but
+// themselves, rows are copied as they stand, and a slice of rows serves 8 of their elements.
+#pragma once
+
+#include "kernels/common/gpu/gdn_parts.h"
+
+namespace atlas::kernels {
+
+/// Where a lane's two vectors of four of slice s come from: from[n] + s * step.
+struct DeltaSource {
+  const float* from[2];
+  uint64_t step;
+};
+/// The vectors of four of a slice that a lane brings, the n-th of two.
+ATLAS_DEVICE uint32_t slice_item(uint32_t lane, uint32_t n) {
+  return n * device::kWarpLanes + lane;
+}
+
+/// Slices of 32 rows by 8 elements. Rows that lanes of a tile read together stand together: row r
+/// of octet o of the warp's four is the 4 r + o th. Item i: row_of_item(i), elements 4 (i % 2) on.
+ATLAS_DEVICE uint32_t row_of_item(uint32_t item) { return item / 2 % 4 * 8 + item / 8; }
+
+/// What stands elsewhere: nothing.
+struct NoGather {
+  static constexpr bool kSome = false;
+  ATLAS_DEVICE bool has(uint32_t, uint32_t) const { return false; }
+  ATLAS_DEVICE device::Floats4 get(uint32_t, uint32_t) const { return {}; }
+};
+
+/// RDNA has no asynchronous copies: there a slice is under way in registers, and the next one only.
+#if defined(ATLAS_HAS_WMMA)
+inline constexpr bool kGdnAsync = false;
+#else
+inline constexpr bool kGdnAsync = true;
+#endif
+/// Groups of copies that DeltaSlices::begin leaves under way.
+inline constexpr uint32_t kGdnSliceGroups = kGdnAsync ? kGdnRing - 1 : 0;
+
+/// The slices of one warp, at least one, which comes to all of these functions whole: this is lane
+/// `lane` of it.
+template <typename Gather = NoGather>
+class DeltaSlices {
+ public:
+  ATLAS_DEVICE DeltaSlices(uint32_t lane, float* ring, uint32_t count, const DeltaSource& source,
+                           const Gather& gather = {})
+      : lane_(lane), ring_(ring), count_(count), source_(source), gather_(gather) {}
+
+  /// Asks for the first slices. What the warp has read of the ring before is used up.
+  ATLAS_DEVICE void begin() {
+    if constexpr (kGdnAsync) {
+      ATLAS_UNROLL
+      for (uint32_t s = 0; s + 1 < kGdnRing; ++s) {
+        if (s < count_) copy(s);
+        device::async_commit();
+      }
+    } else {
+      device::Floats4 held[2];
+      fetch(0, held);
+      put(0, held);
+    }
+  }
+  /// Calls use(slice in shared memory, s) for all slices, after begin. Ends with the ring free.
+  template <typename Use>
+  ATLAS_DEVICE void run(const Use& use) {
+    using namespace device;
+    uint32_t s = 0;
+    ATLAS_ROLLED
+    do {
+      float* slice = ring_ + s % kGdnRing * kGdnRingFloats;
+      if constexpr (kGdnAsync) {
+        async_wait<kGdnRing - 2>();
+        warp_barrier();  // all lanes' copies are there, and the slice before has been used
+        if (s + kGdnRing - 1 < count_) copy(s + kGdnRing - 1);
+        async_commit();
+        use(slice, s);
+      } else {
+        Floats4 held[2];
+        warp_barrier();  // all lanes have put their part of the slice
+        if (s + 1 < count_) fetch(s + 1, held);
+        use(slice, s);
+        if (s + 1 < count_) put(s + 1, held);
+      }
+    } while (++s < count_);
+    warp_barrier();  // all lanes have used the last slices
+  }
+
+ private:
+  ATLAS_DEVICE float* place(uint32_t s, uint32_t n) const {
+    return ring_ + s % kGdnRing * kGdnRingFloats + 4 * slice_item(lane_, n);
+  }
+  ATLAS_DEVICE void copy(uint32_t s) const {
+    ATLAS_UNROLL
+    for (uint32_t n = 0; n < 2; ++n) {
+      if (Gather::kSome && gather_.has(s, slice_item(lane_, n))) {
+        device::store_as(place(s, n), gather_.get(s, slice_item(lane_, n)));
+      } else {
+        device::async_copy<16>(place(s, n), source_.from[n] + s * source_.step);
+      }
+    }
+  }
+  ATLAS_DEVICE void fetch(uint32_t s, device::Floats4 (&held)[2]) const {
+    ATLAS_UNROLL
+    for (uint32_t n = 0; n < 2; ++n) {
+      if (Gather::kSome && gather_.has(s, slice_item(lane_, n))) {
+        held[n] = gather_.get(s, slice_item(lane_, n));
+      } else {
+        held[n] = device::load_as<device::Floats4>(source_.from[n] + s * source_.step);
+      }
+    }
+  }
+  ATLAS_DEVICE void put(uint32_t s, const device::Floats4 (&held)[2]) const {
+    ATLAS_UNROLL
+    for (uint32_t n = 0; n < 2; ++n) device::store_as(place(s, n), held[n]);
+  }
+
+  uint32_t lane_;
+  float* ring_;
+  uint32_t count_;
+  DeltaSource source_;
+  Gather gather_;
+};
+
+/// tile += eight rows of eight elements, times eight rows of four: elements ascending. Rows stand
+/// kRowStride apart in shared memory, those of four kGdnColumns. `shares`, if there are any, are
+/// multiplied to the rows' elements first, rounded.
+template <uint32_t kRowStride, bool kShares = false>
+ATLAS_DEVICE void add_eight(DeltaTile& tile, const float* rows, const float* fours,
+                            const float* shares = nullptr) {
+  using namespace device;
+  ATLAS_UNROLL
+  for (uint32_t half = 0; half < 8; half += 4) {
+    schedule_barrier();
+    Floats4 left[8];
+    ATLAS_UNROLL
+    for (uint32_t r = 0; r < 8; ++r) left[r] = load_as<Floats4>(rows + r * kRowStride + half);
+    if constexpr (kShares) {
+      const Floats4 share = load_as<Floats4>(shares + half);
+      ATLAS_UNROLL
+      for (auto& row : left) {
+        ATLAS_UNROLL
+        for (uint32_t e = 0; e < 4; ++e) row.f[e] = share.f[e] * row.f[e];
+      }
+    }
+    ATLAS_UNROLL
+    for (uint32_t e = 0; e < 4; ++e) {
+      const Floats4 right = load_as<Floats4>(fours + (half + e) * kGdnColumns);
+      ATLAS_UNROLL
+      for (uint32_t r = 0; r < 8; ++r) {
+        ATLAS_UNROLL
+        for (uint32_t c = 0; c < 4; ++c) {
+          tile.at[r][c] = fma(left[r].f[e], right.f[c], tile.at[r][c]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace atlas::kernels
