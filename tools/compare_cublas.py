@@ -238,16 +238,16 @@ def join(ours_path, theirs_path):
         format = one["format"].removesuffix("_rows")
         key = (format, one["shape"], one["rows"])
         times[key] = min(one["us"], times.get(key, one["us"]))
-    print("| format | in x out | rows | launches | us | floor us | share | limit | cuBLAS bf16 us | fp8 us | "
-          "cuBLAS bf16 / ours |")
-    print("|" + " --- |" * 11)
+    print("| format | in x out | rows | launches | us | floors: bytes us | operations us | decode us | share | "
+          "cuBLAS bf16 us | fp8 us | bf16 / ours |")
+    print("|" + " --- |" * 12)
     for one in ours:
-        floor = one.get("floor_us")
         bf16, fp8 = (times.get((format, one["shape"], one["rows"])) for format in ("bf16", "fp8"))
-        share = "" if floor is None else f"{100 * floor / one['us']:.0f} %"
-        print(f"| {one['format']} | {one['shape']} | {one['rows']} | {one['launches']} | {number(one['us'])} | "
-              f"{number(floor)} | {share} | {one.get('limit', '')} | {number(bf16)} | {number(fp8)} | "
-              f"{number(bf16 / one['us'] if bf16 else None)} |")
+        floors = [number(one.get(f"{what}_floor_us")) for what in ("bytes", "operations", "decode")]
+        share = f"{100 * one['floor_us'] / one['us']:.0f} %" if "floor_us" in one else ""
+        print("| " + " | ".join([one["format"], one["shape"], str(one["rows"]), str(one["launches"]),
+                                 number(one["us"]), *floors, share, number(bf16), number(fp8),
+                                 number(bf16 / one["us"] if bf16 else None)]) + " |")
 
 
 def main():

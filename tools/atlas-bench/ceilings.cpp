@@ -1,5 +1,6 @@
 #include "tools/atlas-bench/ceilings.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -48,15 +49,17 @@ double decode_instructions(std::string_view format) {
   return 0;
 }
 
+double Floor::us() const { return std::max({bytes_us, operations_us, decode_us}); }
+
+const char* Floor::limit() const {
+  if (bytes_us == us()) return "bytes";
+  return operations_us == us() ? "operations" : "decode";
+}
+
 Floor floor_of(const Ceilings& ceilings, std::string_view format, double bytes, double operations,
                double weights) {
-  Floor floor{read_floor_us(ceilings, bytes), "bytes"};
-  const auto raise = [&](double us, const char* limit) {
-    if (us > floor.us) floor = {us, limit};
-  };
-  raise(operations / ceilings.operations_per_us, "operations");
-  raise(weights * decode_instructions(format) / ceilings.lane_instructions_per_us, "decode");
-  return floor;
+  return {read_floor_us(ceilings, bytes), operations / ceilings.operations_per_us,
+          weights * decode_instructions(format) / ceilings.lane_instructions_per_us};
 }
 
 }  // namespace atlas::bench

@@ -31,10 +31,12 @@ double read_floor_us(const Ceilings& ceilings, double bytes);
 /// Instructions of a lane that decode one weight of a format; 0: not counted.
 double decode_instructions(std::string_view format);
 
-/// The least time of some work, and what it takes it for: "bytes", "operations" or "decode".
+/// The least time of some work: by the bytes that it reads, by its multiplications and additions,
+/// and by decoding its weights.
 struct Floor {
-  double us = 0;
-  const char* limit = "";
+  double bytes_us = 0, operations_us = 0, decode_us = 0;
+  double us() const;          // the largest
+  const char* limit() const;  // which it is: "bytes", "operations" or "decode"
 };
 Floor floor_of(const Ceilings& ceilings, std::string_view format, double bytes, double operations,
                double weights);

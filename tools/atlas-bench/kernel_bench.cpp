@@ -84,7 +84,7 @@ Status bench_shape(const KernelDevice& device, const KernelBenchOptions& options
                         *std::min_element(times.begin(), times.end()),
                         calls.bytes,
                         calls.operations,
-                        {}};
+                        std::nullopt};
     if (ceilings != nullptr) {
       figure.floor =
           floor_of(*ceilings, shape.format, calls.bytes, calls.operations, calls.weights);
@@ -151,43 +151,53 @@ Result<KernelShape> parse_kernel_shape(const std::string& text) {
       text, kMost);
 }
 
-Result<KernelTable> bench_kernels(const KernelDevice& device, const KernelBenchOptions& options,
-                                  const std::function<void(const KernelFigure&)>& each) {
+KernelTable bench_kernels(const KernelDevice& device, const KernelBenchOptions& options,
+                          const std::function<void(const KernelFigure&)>& each) {
   KernelTable table;
   for (const std::string& format : options.formats) {
     for (KernelShape shape : options.shapes) {
       shape.format = format;
       const Status status = bench_shape(device, options, shape, each, table);
       if (status.ok()) continue;
-      if (!is_skip(status)) return status.with_context(format + " " + shape.name());
+      if (!is_skip(status)) {
+        table.failure = status.with_context(format + " " + shape.name());
+        return table;
+      }
       table.skipped.push_back({shape, status.message()});
     }
   }
-  if (!table.figures.empty() || table.skipped.empty()) return table;
-  return failed_precondition("nothing could be measured; {} {}: {}",
-                             table.skipped.front().shape.format, table.skipped.front().shape.name(),
-                             table.skipped.front().reason);
+  if (table.figures.empty() && !table.skipped.empty()) {
+    const KernelSkip& skip = table.skipped.front();
+    table.failure = failed_precondition("nothing could be measured; {} {}: {}", skip.shape.format,
+                                        skip.shape.name(), skip.reason);
+  }
+  return table;
 }
 
 std::string kernels_heading(const KernelDevice& device) {
   const Ceilings* ceilings = ceilings_of(device.settings.platform.name);
-  return fmt::format(
-      "{}, {}; floors: {}\n{:<7} {:>18} {:>6} {:>8} {:>10} {:>9} {:>8} {:>8} {:>9} {:>10} {:>6}  "
-      "{}\n",
-      device.settings.platform.name, device.info.name,
-      ceilings == nullptr ? "not measured on this platform" : ceilings->source, "format", "shape",
-      "rows", "launches", "us", "MB", "GB/s", "TFLOP/s", "floor us", "limit", "share", "kernels");
+  std::string text =
+      fmt::format("{}, {}; floors: {}\n", device.settings.platform.name, device.info.name,
+                  ceilings == nullptr ? "not measured on this platform" : ceilings->source);
+  text += fmt::format("{:<7} {:>18} {:>6} {:>8} {:>10} {:>9} {:>8} {:>8}", "format", "shape",
+                      "rows", "launches", "us", "MB", "GB/s", "TFLOP/s");
+  if (ceilings != nullptr) {
+    text += fmt::format(" {:>9} {:>9} {:>9} {:>6}", "bytes us", "ops us", "decode us", "share");
+  }
+  return text + "  kernels\n";
 }
 
 std::string kernel_line(const KernelFigure& figure) {
-  const bool known = figure.floor.us > 0;
-  return fmt::format(
-      "{:<7} {:>18} {:>6} {:>8} {:>10.2f} {:>9.2f} {:>8.0f} {:>8.2f} {:>9} {:>10} {:>6}  {}\n",
-      figure.shape.format, figure.shape.name(), figure.rows, figure.kernels.size(), figure.us,
-      figure.bytes / 1e6, figure.bytes / figure.us / 1e3, figure.operations / figure.us / 1e6,
-      known ? fmt::format("{:.2f}", figure.floor.us) : "", figure.floor.limit,
-      known ? fmt::format("{:.0f}%", 100 * figure.floor.us / figure.us) : "",
-      launches_text(figure.kernels));
+  std::string text = fmt::format(
+      "{:<7} {:>18} {:>6} {:>8} {:>10.2f} {:>9.2f} {:>8.0f} {:>8.2f}", figure.shape.format,
+      figure.shape.name(), figure.rows, figure.kernels.size(), figure.us, figure.bytes / 1e6,
+      figure.bytes / figure.us / 1e3, figure.operations / figure.us / 1e6);
+  if (figure.floor) {
+    const Floor& floor = *figure.floor;
+    text += fmt::format(" {:>9.2f} {:>9.2f} {:>9.2f} {:>5.0f}%", floor.bytes_us,
+                        floor.operations_us, floor.decode_us, 100 * floor.us() / figure.us);
+  }
+  return text + "  " + launches_text(figure.kernels) + "\n";
 }
 
 std::string kernels_json(const KernelTable& table, const KernelDevice& device,
@@ -212,10 +222,13 @@ std::string kernels_json(const KernelTable& table, const KernelDevice& device,
     one["best_us"] = figure.best_us;
     one["bytes"] = figure.bytes;
     one["operations"] = figure.operations;
-    if (figure.floor.us > 0) {
-      one["floor_us"] = figure.floor.us;
-      one["limit"] = figure.floor.limit;
-      one["share"] = figure.floor.us / figure.us;
+    if (figure.floor) {
+      one["floor_us"] = figure.floor->us();
+      one["limit"] = figure.floor->limit();
+      one["share"] = figure.floor->us() / figure.us;
+      one["bytes_floor_us"] = figure.floor->bytes_us;
+      one["operations_floor_us"] = figure.floor->operations_us;
+      one["decode_floor_us"] = figure.floor->decode_us;
     }
     json["results"].push_back(std::move(one));
   }
@@ -225,6 +238,7 @@ std::string kernels_json(const KernelTable& table, const KernelDevice& device,
     one["reason"] = skip.reason;
     json["skipped"].push_back(std::move(one));
   }
+  if (!table.failure.ok()) json["failure"] = table.failure.message();
   return tools::json_text(json);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ struct KernelFigure {
   std::vector<std::string> kernels;  // of a call, a launch each
   double us = 0, best_us = 0;        // of a call: median and best of the replays
   double bytes = 0, operations = 0;  // of a call: packed weights that it reads
-  Floor floor;                       // without a limit: not known
+  std::optional<Floor> floor;        // if somebody measured the platform
 };
 /// What there is no figure of.
 struct KernelSkip {
@@ -44,12 +45,14 @@ struct KernelSkip {
 struct KernelTable {
   std::vector<KernelFigure> figures;
   std::vector<KernelSkip> skipped;
+  Status failure;  // that ended the measurement before its end
 };
 
 /// `each` gets a figure as soon as it is there. What a format or the device's memory does not have
-/// is skipped with the reason. Errors: kFailedPrecondition if nothing could be measured.
-Result<KernelTable> bench_kernels(const KernelDevice& device, const KernelBenchOptions& options,
-                                  const std::function<void(const KernelFigure&)>& each);
+/// is skipped with the reason. The table's failure: what went wrong otherwise, or
+/// kFailedPrecondition if nothing could be measured.
+KernelTable bench_kernels(const KernelDevice& device, const KernelBenchOptions& options,
+                          const std::function<void(const KernelFigure&)>& each);
 
 /// One line each.
 std::string kernels_heading(const KernelDevice& device);

@@ -33,15 +33,15 @@ class Join(unittest.TestCase):
 
     def test_figures_of_one_shape_and_row_count_stand_side_by_side(self):
         ours = [{"format": "exl3:3", "shape": "2560x10240", "rows": 1, "launches": 1, "us": 8.0, "floor_us": 4.0,
-                 "limit": "decode"},
+                 "bytes_floor_us": 3.5, "operations_floor_us": 0.07, "decode_floor_us": 4.0},
                 {"format": "bf16", "shape": "64x48", "rows": 2, "launches": 2, "us": 5.0}]
         theirs = [{"format": "bf16", "shape": "2560x10240", "rows": 1, "us": 16.0},
                   {"format": "fp8_rows", "shape": "2560x10240", "rows": 1, "us": 11.0},
                   {"format": "fp8", "shape": "2560x10240", "rows": 1, "us": 12.0},
                   {"format": "bf16", "shape": "2560x10240", "rows": 2, "us": 17.0}]
         self.assertEqual(self.join(ours, theirs), [
-            ["exl3:3", "2560x10240", "1", "1", "8.00", "4.00", "50 %", "decode", "16.00", "11.00", "2.00"],
-            ["bf16", "64x48", "2", "2", "5.00", "", "", "", "", "", ""]])
+            ["exl3:3", "2560x10240", "1", "1", "8.00", "3.50", "0.07", "4.00", "50 %", "16.00", "11.00", "2.00"],
+            ["bf16", "64x48", "2", "2", "5.00", "", "", "", "", "", "", ""]])
 
 
 class CommandLine(unittest.TestCase):
