@@ -1,4 +1,7 @@
 // Operations of the core on rows, and the frame of a step: fetch first, commit last.
+#include <algorithm>
+#include <cstring>
+
 #include "daemon/plan/step_lowering.h"
 
 namespace atlas::plan {
@@ -169,6 +172,9 @@ Status StepLowering::lower(const RmsNormOp& op) {
   launch.params.epsilon = op.epsilon;
   ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
   written(op.y);
+  if (op.to.width > kernels::kNormNarrow) {
+    can_encode(op.y, op.to, offsetof(kernels::RmsNormParams, encoded));
+  }
   return {};
 }
 
@@ -227,6 +233,7 @@ Status StepLowering::lower(const GateMulOp& op) {
   launch.params.silu = op.silu ? 1 : 0;
   ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
   written(op.y);
+  can_encode(op.y, op.y_groups, offsetof(kernels::GateMulParams, encoded));
   return {};
 }
 
@@ -239,13 +246,15 @@ Status StepLowering::silu_mul(const Rows& x, const Rows& y) {
   launch.params.x_stride = x.stride;
   launch.params.y_stride = y.stride;
   launch.params.n = static_cast<uint32_t>(y.width);
-  return submit_rows(launch, x);
+  ATLAS_RETURN_IF_ERROR(submit_rows(launch, x));
+  can_encode(y, offsetof(kernels::SiluMulParams, encoded));
+  return {};
 }
 
 Status StepLowering::lower(const SiluMulOp& op) {
-  ATLAS_RETURN_IF_ERROR(silu_mul(rows(op.x), rows(op.y)));
+  const Rows x = rows(op.x);
   written(op.y);
-  return {};
+  return silu_mul(x, rows(op.y));
 }
 
 Status StepLowering::lower(const SiluOp& op) {
@@ -258,6 +267,7 @@ Status StepLowering::lower(const SiluOp& op) {
   launch.params.scale = op.scale;
   ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
   written(op.y);
+  can_encode(rows(op.y), offsetof(kernels::SiluParams, encoded));
   return {};
 }
 
@@ -316,6 +326,7 @@ Status StepLowering::lower(const StreamMixOp& op) {
   launch.params.n = static_cast<uint32_t>(op.u.width);
   ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
   written(op.u);
+  can_encode(rows(op.u), offsetof(kernels::StreamMixParams, encoded));
   return {};
 }
 
@@ -352,25 +363,65 @@ Status StepLowering::inject_norm(const StreamInjectOp& inject, const RmsNormOp& 
     return internal_error("norm of {} groups of {} with a weight of {}", norm.from.count,
                           norm.from.width, norm.weight.n);
   }
-  sdk::Launch<kernels::InjectNormParams> launch("inject_norm", kernels::kInjectNormParamsDigest);
-  launch.point(&launch.params.c, at(inject.c));
-  launch.point(&launch.params.y, at(inject.y));
-  launch.point(&launch.params.x, at(inject.x));
-  launch.point(&launch.params.weight, weight);
-  launch.point(&launch.params.normed, at(norm.y));
-  launch.params.c_stride = inject.c.stride;
-  launch.params.y_stride = inject.y.stride;
-  launch.params.x_stride = inject.x.stride;
-  launch.params.normed_stride = norm.y.stride;
-  launch.params.streams = inject.streams;
-  launch.params.n = norm.from.width;
-  launch.params.weight_stream_stride = shared ? 0 : norm.from.width;
-  launch.params.normed_stream_stride = norm.to.stride;
-  launch.params.epsilon = norm.epsilon;
-  ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(inject.x)));
+  const auto fill = [&](auto& launch, kernels::InjectNormParams& params) {
+    launch.point(&params.c, at(inject.c));
+    launch.point(&params.y, at(inject.y));
+    launch.point(&params.x, at(inject.x));
+    launch.point(&params.weight, weight);
+    launch.point(&params.normed, at(norm.y));
+    launch.point(&params.row_count, row_count(inject.x.domain));
+    params.c_stride = inject.c.stride;
+    params.y_stride = inject.y.stride;
+    params.x_stride = inject.x.stride;
+    params.normed_stride = norm.y.stride;
+    params.streams = inject.streams;
+    params.n = norm.from.width;
+    params.weight_stream_stride = shared ? 0 : norm.from.width;
+    params.normed_stream_stride = norm.to.stride;
+    params.epsilon = norm.epsilon;
+  };
+  const uint32_t rows = max_rows(inject.x.domain);
   written(inject.x);
   written(norm.y);
+  if (follows_combine(inject)) {
+    const Record combine = std::move(step_.records.back());
+    step_.records.pop_back();
+    sdk::Launch<kernels::CombineInjectNormParams> both("combine_inject_norm",
+                                                       kernels::kCombineInjectNormParamsDigest);
+    std::memcpy(&both.params.combine, combine.params.data(), sizeof(both.params.combine));
+    for (const AtlasRelocation& moved : combine.relocations) {
+      auto* bytes = reinterpret_cast<std::byte*>(&both.params.combine) + moved.param_offset;
+      both.point(reinterpret_cast<uint64_t*>(bytes), moved.target);
+    }
+    fill(both, both.params.inject);
+    ATLAS_RETURN_IF_ERROR(submit(both, rows));
+    // It belongs to the experts, whose output is there now.
+    step_.records.back().operation = combine.operation;
+    step_.records.back().program_index = combine.program_index;
+    can_encode(norm.y, norm.to, offsetof(kernels::CombineInjectNormParams, inject.encoded));
+    return {};
+  }
+  sdk::Launch<kernels::InjectNormParams> launch("inject_norm", kernels::kInjectNormParamsDigest);
+  fill(launch, launch.params);
+  ATLAS_RETURN_IF_ERROR(submit(launch, rows));
+  can_encode(norm.y, norm.to, offsetof(kernels::InjectNormParams, encoded));
   return {};
+}
+
+bool StepLowering::follows_combine(const StreamInjectOp& inject) {
+  const Record& last = step_.records.back();
+  if (last.params_digest != kernels::kCombineExpertsParamsDigest ||
+      inject.y.domain != inject.x.domain ||
+      max_rows(inject.y.domain) > kernels::kCombineInjectRows ||
+      inject.y.width > kernels::kMaxCombineInjectNorm) {
+    return false;
+  }
+  const AtlasBufferRef y = at(inject.y);
+  return std::any_of(last.relocations.begin(), last.relocations.end(),
+                     [&](const AtlasRelocation& one) {
+                       return one.param_offset == offsetof(kernels::CombineExpertsParams, y) &&
+                              one.target.buffer == y.buffer && one.target.offset == y.offset;
+                     });
 }
 
 // ---- Sampling

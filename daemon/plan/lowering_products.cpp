@@ -140,6 +140,10 @@ Result<AtlasBufferRef> StepLowering::encoded(const Rows& x, const Weight& weight
   std::string& held = encoded_[encoding];
   if (held == x.content) return out;
   held = x.content;
+  if (needed.encoded_row_bytes == kernels::bf16_row_bytes(x.width) &&
+      encoded_where_made(x.content, encoding, out)) {
+    return out;
+  }
   AtlasEncodeProblem problem{};
   problem.struct_size = sizeof(problem);
   problem.max_rows = x.max_rows;
@@ -155,6 +159,20 @@ Result<AtlasBufferRef> StepLowering::encoded(const Rows& x, const Weight& weight
                                   builder_.quant(weight.plugin).api->plan_encode, &problem,
                                   &sink_));
   return out;
+}
+
+bool StepLowering::encoded_where_made(const std::string& content, const std::string& encoding,
+                                      const AtlasBufferRef& out) {
+  const auto maker = makers_.find(content);
+  if (!gpu_ || encoding != kernels::kBf16Encoding || maker == makers_.end()) return false;
+  const auto [record, offset] = maker->second;
+  for (size_t i = record; i < step_.records.size(); ++i) {
+    for (const AtlasRelocation& used : step_.records[i].relocations) {
+      if (used.target.buffer == out.buffer) return false;
+    }
+  }
+  step_.records[record].relocations.push_back({offset, 0, out});
+  return true;
 }
 
 // ---- Mixture of experts
@@ -194,15 +212,17 @@ Status StepLowering::lower(const MoeOp& op) {
                 x.max_rows,
                 fmt::format("shared {} {}", what, name_)};
   };
-  ATLAS_RETURN_IF_ERROR(route(op, x, experts));
+  const bool gated = shared != 0 && op.shared_gate;
+  Rows shared_gate;
+  ATLAS_RETURN_IF_ERROR(route(op, x, experts, gated ? &shared_gate : nullptr));
 
   // What reads x comes first, so that x is encoded once.
   const std::string module = op.module + ".experts", one = op.module + ".shared_expert";
-  const Rows gate_up = expert_rows("gate_up", 2 * inner), gated = expert_rows("gated", inner);
+  const Rows gate_up = expert_rows("gate_up", 2 * inner), inputs = expert_rows("gated", inner);
   const Rows out = expert_rows("out", hidden);
   const Rows shared_gate_up = token_rows("gate_up", 2 * shared),
              shared_gated = token_rows("gated", shared);
-  const Rows shared_out = token_rows("out", hidden), shared_gate = token_rows("gate", 1);
+  const Rows shared_out = token_rows("out", hidden);
   ATLAS_ASSIGN_OR_RETURN(const auto up, builder_.place_experts(module, op.experts,
                                                                {{"gate_proj", inner, hidden},
                                                                 {"up_proj", inner, hidden}}));
@@ -211,18 +231,14 @@ Status StepLowering::lower(const MoeOp& op) {
     ATLAS_ASSIGN_OR_RETURN(const auto both, builder_.place({{one + ".gate_proj", shared, hidden},
                                                             {one + ".up_proj", shared, hidden}}));
     ATLAS_RETURN_IF_ERROR(products(x, both, shared_gate_up, false));
-    if (op.shared_gate) {
-      ATLAS_ASSIGN_OR_RETURN(const auto gate, builder_.place({{one + "_gate", 1, hidden}}));
-      ATLAS_RETURN_IF_ERROR(products(x, gate, shared_gate, false));
-    }
     ATLAS_RETURN_IF_ERROR(silu_mul(shared_gate_up, shared_gated));
     ATLAS_ASSIGN_OR_RETURN(const auto down, builder_.place({{one + ".down_proj", hidden, shared}}));
     ATLAS_RETURN_IF_ERROR(products(shared_gated, down, shared_out, false));
   }
-  ATLAS_RETURN_IF_ERROR(silu_mul(gate_up, gated));
+  ATLAS_RETURN_IF_ERROR(silu_mul(gate_up, inputs));
   ATLAS_ASSIGN_OR_RETURN(
       const auto down, builder_.place_experts(module, op.experts, {{"down_proj", hidden, inner}}));
-  ATLAS_RETURN_IF_ERROR(grouped(gated, down, kNowhere, experts, op.experts, out));
+  ATLAS_RETURN_IF_ERROR(grouped(inputs, down, kNowhere, experts, op.experts, out));
 
   sdk::Launch<kernels::CombineExpertsParams> combine("combine_experts",
                                                      kernels::kCombineExpertsParamsDigest);
@@ -230,7 +246,7 @@ Status StepLowering::lower(const MoeOp& op) {
   combine.point(&combine.params.weights, experts.weights);
   combine.point(&combine.params.place, experts.place);
   if (shared != 0) combine.point(&combine.params.shared, shared_out.at);
-  if (op.shared_gate) combine.point(&combine.params.shared_gate, shared_gate.at);
+  if (gated) combine.point(&combine.params.shared_gate, shared_gate.at);
   combine.point(&combine.params.y, at(op.y));
   combine.params.x_stride = out.stride;
   combine.params.shared_stride = shared_out.stride;
@@ -243,35 +259,61 @@ Status StepLowering::lower(const MoeOp& op) {
   return {};
 }
 
-/// Chooses each row's experts and sorts the rows by them.
-Status StepLowering::route(const MoeOp& op, const Rows& x, const ExpertRows& experts) {
-  const Rows logits{workspace("experts logits", uint64_t{x.max_rows} * op.experts * sizeof(float)),
-                    op.experts,
-                    op.experts,
+/// Chooses each row's experts and sorts the rows by them. The column of the shared expert's gate
+/// stands behind the router's logits, so that one product can give both.
+Status StepLowering::route(const MoeOp& op, const Rows& x, const ExpertRows& experts,
+                           Rows* shared_gate) {
+  // With the gate's column rows begin where 128 bytes do.
+  const uint64_t width = op.experts + (shared_gate != nullptr ? 1 : 0);
+  const uint64_t stride = shared_gate != nullptr ? align_up(width, 32) : width;
+  const Rows logits{workspace("experts logits", x.max_rows * stride * sizeof(float)),
+                    width,
+                    stride,
                     x.count,
                     x.max_rows,
                     {}};
-  ATLAS_ASSIGN_OR_RETURN(const auto gate,
-                         builder_.place({{op.module + ".gate", op.experts, x.width}}));
+  std::vector<WeightName> gates = {{op.module + ".gate", op.experts, x.width}};
+  if (shared_gate != nullptr) {
+    gates.push_back({op.module + ".shared_expert_gate", 1, x.width});
+    *shared_gate = logits;
+    shared_gate->at.offset += op.experts * sizeof(float);
+    shared_gate->width = 1;
+  }
+  ATLAS_ASSIGN_OR_RETURN(const auto gate, builder_.place(gates));
   ATLAS_RETURN_IF_ERROR(products(x, gate, logits, false));
+
+  const auto fill_route = [&](auto& launch, kernels::RouteParams& params) {
+    launch.point(&params.logits, logits.at);
+    launch.point(&params.chosen, experts.chosen);
+    launch.point(&params.weights, experts.weights);
+    launch.point(&params.row_count, x.count);
+    params.logits_stride = logits.stride;
+    params.experts = op.experts;
+    params.top = op.top;
+    params.normalize = op.normalize ? 1 : 0;
+  };
+  const auto fill_group = [&](auto& launch, kernels::GroupExpertsParams& params) {
+    launch.point(&params.chosen, experts.chosen);
+    launch.point(&params.offsets, experts.offsets);
+    launch.point(&params.source, experts.source);
+    launch.point(&params.place, experts.place);
+    launch.point(&params.row_count, x.count);
+    params.experts = op.experts;
+    params.top = op.top;
+  };
+  if (gpu_ && kernels::chooses_together(op.experts, op.top, x.max_rows)) {
+    sdk::Launch<kernels::ChooseExpertsParams> both("choose_experts",
+                                                   kernels::kChooseExpertsParamsDigest);
+    fill_route(both, both.params.route);
+    fill_group(both, both.params.group);
+    return submit(both, 1);
+  }
   sdk::Launch<kernels::RouteParams> route("route", kernels::kRouteParamsDigest);
-  route.point(&route.params.logits, logits.at);
-  route.point(&route.params.chosen, experts.chosen);
-  route.point(&route.params.weights, experts.weights);
-  route.params.logits_stride = logits.stride;
-  route.params.experts = op.experts;
-  route.params.top = op.top;
-  route.params.normalize = op.normalize ? 1 : 0;
-  ATLAS_RETURN_IF_ERROR(submit_rows(route, x));
+  fill_route(route, route.params);
+  ATLAS_RETURN_IF_ERROR(submit(route, x.max_rows));
   sdk::Launch<kernels::GroupExpertsParams> group("group_experts",
                                                  kernels::kGroupExpertsParamsDigest);
-  group.point(&group.params.chosen, experts.chosen);
-  group.point(&group.params.offsets, experts.offsets);
-  group.point(&group.params.source, experts.source);
-  group.point(&group.params.place, experts.place);
-  group.point(&group.params.row_count, x.count);
-  group.params.experts = op.experts;
-  group.params.top = op.top;
+  fill_group(group, group.params);
   return submit(group, 1);
 }
 

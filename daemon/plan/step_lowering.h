@@ -10,6 +10,7 @@
 #include "daemon/device/abi_call.h"
 #include "daemon/plan/lowering.h"
 #include "kernels/common/gpu_shapes.h"
+#include "kernels/common/gpu_weights.h"
 #include "kernels/common/platforms.h"
 #include "plugins/sdk/record.h"
 
@@ -80,6 +81,20 @@ class StepLowering {
     launch.point(&launch.params.row_count, rows.count);
     return submit(launch, rows.max_rows);
   }
+  /// After a record that makes the rows `made`: it can leave them encoded as well, where its
+  /// parameters have a pointer at offset `encoded`.
+  void can_encode(const Rows& made, size_t encoded) {
+    makers_[made.content] = {step_.records.size() - 1, static_cast<uint32_t>(encoded)};
+  }
+  /// The same for columns that are `groups` of columns: only where these are side by side, and a
+  /// warp has those of one group alone.
+  void can_encode(const Value& made, const Groups& groups, size_t encoded) {
+    const bool whole = groups.count == 1 ||
+                       (groups.stride == groups.width && groups.width % kernels::kEncodedPad == 0);
+    if (whole && uint64_t{groups.count} * groups.width == made.width) {
+      can_encode(rows(made), encoded);
+    }
+  }
   Status fetch_record();
   Status commit_record();
 
@@ -92,6 +107,10 @@ class StepLowering {
   Status product_then_add(const AtlasLinearProblem& fused, const Rows& y, const Weight& weight);
   /// Where x lies in the input encoding that `weight` wants; plans it unless the step holds it.
   Result<AtlasBufferRef> encoded(const Rows& x, const Weight& weight);
+  /// Lets the record that made the rows of `content` write them to `out` encoded, if it can do so
+  /// in `encoding` and `out` has not been used since.
+  bool encoded_where_made(const std::string& content, const std::string& encoding,
+                          const AtlasBufferRef& out);
   Result<AtlasLinearNeeds> needs(const Weight& weight, uint32_t max_rows);
   /// Rows sorted by expert and where a step keeps them.
   struct ExpertRows {
@@ -99,7 +118,8 @@ class StepLowering {
     uint32_t max_rows = 0;
     AtlasBufferRef count;
   };
-  Status route(const MoeOp& op, const Rows& x, const ExpertRows& experts);
+  /// `shared_gate` gets the place of the shared expert's gate; null: there is none.
+  Status route(const MoeOp& op, const Rows& x, const ExpertRows& experts, Rows* shared_gate);
   Status grouped(const Rows& x, const std::vector<PlacedWeight>& placed, AtlasBufferRef source,
                  const ExpertRows& experts, uint32_t count, const Rows& y);
   Status silu_mul(const Rows& x, const Rows& y);
@@ -128,6 +148,9 @@ class StepLowering {
   /// On GPUs: what both do in one record, where the norm takes the streams that were injected into.
   bool is_inject_norm(const StreamInjectOp& inject, const RmsNormOp& norm) const;
   Status inject_norm(const StreamInjectOp& inject, const RmsNormOp& norm);
+  /// Whether the last record combined the experts of what is injected, for rows so few that it can
+  /// be done together.
+  bool follows_combine(const StreamInjectOp& inject);
   Status lower(const SampleOp& op);
   Status lower(const DraftBeginOp& op);
   Status lower(const DraftSampleOp& op);
@@ -142,6 +165,11 @@ class StepLowering {
   uint32_t index_ = kNoOperation;               // of the operation in the program
   std::map<uint32_t, uint64_t> versions_;       // writes of each activation so far
   std::map<std::string, std::string> encoded_;  // encoding: the content that its buffer holds
+  struct Maker {
+    size_t record = 0;     // of step_.records
+    uint32_t encoded = 0;  // offset in its parameters of the pointer to encoded rows
+  };
+  std::map<std::string, Maker> makers_;  // by content
 };
 
 }  // namespace atlas::plan

@@ -9,6 +9,9 @@
 // "16 lanes": element i belongs to lane i % 16, a lane is summed in ascending order, and lanes are
 // added pairwise, 8 apart, then 4, 2, 1. One order for every instruction set that has fused
 // multiply-add; without it (x86 before 2013) products round once more, and bits differ.
+//
+// `encoded`: on GPUs, if it is not null, rows of y (its groups side by side) are written there,
+// too, in the input encoding "bf16_b32" (gpu_weights.h), for products that read them. Null on CPUs.
 #pragma once
 
 #include "kernels/common/control.h"
@@ -51,6 +54,7 @@ ATLAS_PARAMS(RmsNormParams,
   uint32_t y_group_stride;
   uint32_t weight_group_stride;  // 0: one weight for all groups
   float epsilon;
+  void* encoded;  // of groups of more than kNormNarrow elements
 );
 
 /// `rope`: rotates the first `rotary_dim` (even) elements of every head of x in place by the angle
@@ -80,6 +84,7 @@ ATLAS_PARAMS(SiluMulParams,
   uint64_t y_stride;
   uint32_t n;
   uint32_t reserved;
+  void* encoded;  // see above
 );
 
 /// `add`: y[r,i] += x[r,i].
@@ -131,6 +136,7 @@ ATLAS_PARAMS(GateMulParams,
   uint32_t gate_group_stride;
   uint32_t y_group_stride;
   uint32_t silu;  // 0: sigmoid
+  void* encoded;  // see above
 );
 
 /// `silu`: y[r,i] = silu(x[r,i] * scale).
@@ -142,6 +148,7 @@ ATLAS_PARAMS(SiluParams,
   uint64_t y_stride;
   uint32_t n;
   float scale;
+  void* encoded;  // see above
 );
 
 /// `select_rows`: y[j,:] = x[index[j],:].
@@ -170,6 +177,7 @@ ATLAS_PARAMS(StreamMixParams,
   uint64_t u_stride;
   uint32_t streams;
   uint32_t n;
+  void* encoded;  // of u
 );
 
 /// `stream_inject`: X[r,s,i] = fma(2 * sigmoid(c[r,s] / streams), y[r,i], X[r,s,i]).

@@ -1,5 +1,5 @@
-// Parameter structs of kernels that do two of core.h's operations at once. The planner names them
-// on GPUs; their bits are those of the two.
+// Parameter structs of kernels that do several of core.h's operations at once. The planner names
+// them on GPUs; their bits are those of the operations.
 #pragma once
 
 #include "kernels/common/core.h"
@@ -29,8 +29,28 @@ ATLAS_PARAMS(InjectNormParams,
   uint32_t normed_stream_stride;
   float epsilon;
   uint32_t reserved;
+  void* encoded;  // of normed: core.h
 );
 inline constexpr uint32_t kMaxInjectNorm = 4096;
+
+/// `combine_inject_norm`: combine_experts, then inject_norm with its y; of at most
+/// kMaxCombineInjectNorm elements.
+struct CombineInjectNormParams {
+  CombineExpertsParams combine;
+  InjectNormParams inject;  // `y` is combine's
+};
+inline constexpr uint64_t kCombineInjectNormParamsDigest =
+    combined_digest({kCombineExpertsParamsDigest, kInjectNormParamsDigest});
+inline constexpr uint32_t kMaxCombineInjectNorm = 2560;
+
+/// `choose_experts` (grid 1): route, then group_experts of what it chose; for few rows: those that
+/// chooses_together of core_grids.h allows.
+struct ChooseExpertsParams {
+  RouteParams route;
+  GroupExpertsParams group;
+};
+inline constexpr uint64_t kChooseExpertsParamsDigest =
+    combined_digest({kRouteParamsDigest, kGroupExpertsParamsDigest});
 
 // clang-format on
 }  // namespace atlas::kernels

@@ -33,8 +33,9 @@ constexpr uint32_t rope_heads(uint32_t rotary_dim) {
   return pairs == 0 || pairs >= kRopeItems ? 1 : kRopeItems / pairs;
 }
 
-/// `inject_norm`: a block a row and stream, whose elements stand in shared memory.
-inline constexpr uint32_t kInjectNormThreads = 256;
+/// `inject_norm`, `combine_inject_norm`: a block a row and stream; streams of up to 2,560 elements
+/// have a thread for each four.
+inline constexpr uint32_t kInjectNormThreads = 640;
 
 /// `ngram_gate`: a block a row and stream; elements stand in shared memory kGateChunk at a time.
 inline constexpr uint32_t kGateThreads = 128;
@@ -52,6 +53,22 @@ inline constexpr uint32_t kGroupThreads = 1024;
 inline constexpr uint32_t kGroupedExperts = 32;
 inline constexpr uint32_t kGroupSharedBytes =
     ((kGroupThreads / 32) * (kGroupedExperts + 1) + 2 * kGroupedExperts + 4) * sizeof(uint32_t);
+
+/// `choose_experts`: one block; runs of 32 logits and choices of all rows stand in shared memory.
+inline constexpr uint32_t kChooseThreads = 512;
+inline constexpr uint32_t kChooseRuns = 128;
+inline constexpr uint32_t kChooseChoices = 256;
+inline constexpr uint32_t kChooseSharedBytes =
+    (kChooseRuns * (2 * 32 + 1) + kChooseChoices) * sizeof(uint32_t);
+/// Whether it takes so many rows.
+constexpr bool chooses_together(uint32_t experts, uint32_t top, uint32_t rows) {
+  return experts <= 32 * 32 && top != 0 && top <= experts && top <= 32 && rows <= kChooseRuns &&
+         rows * blocks_of(experts, 32) <= kChooseRuns && rows * top <= kChooseChoices;
+}
+
+/// `combine_inject_norm` for buckets of at most so many rows: each stream's block puts the row
+/// together by itself. Four streams of 32 rows are a block for each unit of an H200.
+inline constexpr uint32_t kCombineInjectRows = 32;
 
 /// `sample_scan`, `sample`, `draft_scan`, `draft_sample`: grid (kSampleParts, draws). A part is a
 /// run of whole chunks of the vocabulary; a small one has fewer parts.

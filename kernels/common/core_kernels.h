@@ -49,6 +49,8 @@ inline constexpr std::array kGpuCoreKernels = {
     CoreKernel{"sample_scan", kSampleParamsDigest},
     CoreKernel{"draft_scan", kDraftSampleParamsDigest},
     CoreKernel{"inject_norm", kInjectNormParamsDigest},
+    CoreKernel{"combine_inject_norm", kCombineInjectNormParamsDigest},
+    CoreKernel{"choose_experts", kChooseExpertsParamsDigest},
 };
 
 }  // namespace atlas::kernels

@@ -18,7 +18,7 @@ inline constexpr uint32_t kNormSharedBytes = (kNormChunk + 4) * sizeof(float);
 inline constexpr uint32_t kNormNarrow = 256;
 inline constexpr uint32_t kNormNarrowThreads = 4;
 
-/// `copy_groups`: grid (rows, groups). `add`, `silu_mul`: grid (rows, row_parts(n)).
+/// `copy_groups`: grid (rows, groups). `add`: grid (rows, row_parts(n)).
 inline constexpr uint32_t kRowThreads = 256;
 inline constexpr uint32_t kRowPart = 1024;  // elements of a row that one block does
 constexpr uint32_t row_parts(uint32_t n) { return n / kRowPart + (n % kRowPart != 0 ? 1 : 0); }

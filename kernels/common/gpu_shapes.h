@@ -39,9 +39,6 @@ constexpr LaunchShape gpu_shape(const RmsNormParams& params, uint32_t rows) {
 constexpr LaunchShape gpu_shape(const AddParams& params, uint32_t rows) {
   return {rows, row_parts(params.n), 1, kRowThreads, 0};
 }
-constexpr LaunchShape gpu_shape(const SiluMulParams& params, uint32_t rows) {
-  return {rows, row_parts(params.n), 1, kRowThreads, 0};
-}
 constexpr LaunchShape gpu_shape(const CopyGroupsParams& params, uint32_t rows) {
   return {rows, params.groups, 1, kRowThreads, 0};
 }
@@ -59,6 +56,9 @@ constexpr LaunchShape gpu_shape(const GateMulParams& params, uint32_t rows) {
 constexpr LaunchShape gpu_shape(const SiluParams& params, uint32_t rows) {
   return {rows, quad_blocks(1, params.n), 1, kQuadThreads, 0};
 }
+constexpr LaunchShape gpu_shape(const SiluMulParams& params, uint32_t rows) {
+  return {rows, quad_blocks(1, params.n), 1, kQuadThreads, 0};
+}
 constexpr LaunchShape gpu_shape(const SelectRowsParams& params, uint32_t rows) {
   return {rows, quad_blocks(1, params.n), 1, kQuadThreads, 0};
 }
@@ -70,6 +70,9 @@ constexpr LaunchShape gpu_shape(const StreamInjectParams& params, uint32_t rows)
 }
 constexpr LaunchShape gpu_shape(const InjectNormParams& params, uint32_t rows) {
   return {rows, params.streams, 1, kInjectNormThreads, (kMaxInjectNorm + 4) * sizeof(float)};
+}
+constexpr LaunchShape gpu_shape(const CombineInjectNormParams& params, uint32_t rows) {
+  return gpu_shape(params.inject, rows);
 }
 constexpr LaunchShape gpu_shape(const NgramKeysParams&, uint32_t) {
   return {1, 1, 1, kKeysThreads, 0};
@@ -90,6 +93,9 @@ constexpr LaunchShape gpu_shape(const RouteParams&, uint32_t rows) {
 }
 constexpr LaunchShape gpu_shape(const GroupExpertsParams& params, uint32_t) {
   return {blocks_of(params.experts, kGroupedExperts), 1, 1, kGroupThreads, kGroupSharedBytes};
+}
+constexpr LaunchShape gpu_shape(const ChooseExpertsParams&, uint32_t) {
+  return {1, 1, 1, kChooseThreads, kChooseSharedBytes};
 }
 constexpr LaunchShape gpu_shape(const CombineExpertsParams& params, uint32_t rows) {
   return {rows, quad_blocks(1, params.n), 1, kQuadThreads, 0};

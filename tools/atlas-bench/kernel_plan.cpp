@@ -179,7 +179,8 @@ Result<std::unique_ptr<KernelPlan>> KernelPlan::build(const KernelDevice& device
 }
 
 bool KernelPlan::routes(const plan::Record& record) {
-  return record.kernel.starts_with("route") || record.kernel.starts_with("group_experts");
+  return record.kernel == "route" || record.kernel == "group_experts" ||
+         record.kernel == "choose_experts";
 }
 
 const plan::Buffer* KernelPlan::find_buffer(const std::string& name, plan::BufferId& id) const {

@@ -1,9 +1,9 @@
 // Kernels in which every element of a row stands alone, for every GPU pack: add_bias, gate_mul,
-// silu, select_rows, stream_mix, stream_inject, rope. Their contracts are core.h's.
+// silu, silu_mul, select_rows, stream_mix, stream_inject, rope. Their contracts are core.h's.
 #pragma once
 
 #include "kernels/common/core.h"
-#include "kernels/common/gpu/quads.h"
+#include "kernels/common/gpu/encoded_rows.h"
 
 namespace atlas::kernels {
 
@@ -23,7 +23,7 @@ ATLAS_DEVICE_KERNEL(gate_mul, GateMulParams, kQuadThreads) {
   const bool aligned = has_quads(params.x, params.x_stride | params.x_group_stride) &&
                        has_quads(params.gate, params.gate_stride | params.gate_group_stride) &&
                        has_quads(params.y, params.y_stride | params.y_group_stride);
-  each_quad(params.row_count, params.groups, params.n, [&](uint64_t row, uint64_t g, uint32_t i) {
+  const auto make = [&](uint64_t row, uint64_t g, uint32_t i) {
     const float* x = params.x + row * params.x_stride + g * params.x_group_stride;
     const float* gate = params.gate + row * params.gate_stride + g * params.gate_group_stride;
     float* y = params.y + row * params.y_stride + g * params.y_group_stride;
@@ -35,17 +35,37 @@ ATLAS_DEVICE_KERNEL(gate_mul, GateMulParams, kQuadThreads) {
       out.f[j] = out.f[j] * device::divide(params.silu != 0 ? gates.f[j] : 1.0f, divisor);
     }
     store_quad(y, i, params.n, aligned, out);
-  });
+    return out;
+  };
+  make_quads(params.row_count, params.groups, params.n, params.encoded, make);
 }
 
 ATLAS_DEVICE_KERNEL(silu, SiluParams, kQuadThreads) {
   const bool aligned = has_quads(params.x, params.x_stride) && has_quads(params.y, params.y_stride);
-  each_quad(params.row_count, 1, params.n, [&](uint64_t row, uint32_t, uint32_t i) {
+  const auto make = [&](uint64_t row, uint32_t, uint32_t i) {
     Quad quad = load_quad(params.x + row * params.x_stride, i, params.n, aligned);
     ATLAS_UNROLL
     for (uint32_t j = 0; j < 4; ++j) quad.f[j] = device::silu(quad.f[j] * params.scale);
     store_quad(params.y + row * params.y_stride, i, params.n, aligned, quad);
-  });
+    return quad;
+  };
+  make_quads(params.row_count, 1, params.n, params.encoded, make);
+}
+
+ATLAS_DEVICE_KERNEL(silu_mul, SiluMulParams, kQuadThreads) {
+  const uint32_t n = params.n;
+  const bool aligned =
+      has_quads(params.x, params.x_stride | n) && has_quads(params.y, params.y_stride);
+  const auto make = [&](uint64_t row, uint32_t, uint32_t i) {
+    const float* gate = params.x + row * params.x_stride;
+    Quad quad = load_quad(gate, i, n, aligned);
+    const Quad up = load_quad(gate + n, i, n, aligned);
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) quad.f[j] = device::silu(quad.f[j]) * up.f[j];
+    store_quad(params.y + row * params.y_stride, i, n, aligned, quad);
+    return quad;
+  };
+  make_quads(params.row_count, 1, n, params.encoded, make);
 }
 
 ATLAS_DEVICE_KERNEL(select_rows, SelectRowsParams, kQuadThreads) {
@@ -64,7 +84,7 @@ ATLAS_DEVICE_KERNEL(stream_mix, StreamMixParams, kQuadThreads) {
   const uint32_t n = params.n;
   const bool aligned = has_quads(params.gate, params.gate_stride | n) &&
                        has_quads(params.x, params.x_stride) && has_quads(params.u, params.u_stride);
-  each_quad(params.row_count, 1, n, [&](uint64_t row, uint32_t, uint32_t i) {
+  const auto make = [&](uint64_t row, uint32_t, uint32_t i) {
     const float* gate = params.gate + row * params.gate_stride;
     const float* x = params.x + row * params.x_stride;
     Quad sum = {};
@@ -89,7 +109,9 @@ ATLAS_DEVICE_KERNEL(stream_mix, StreamMixParams, kQuadThreads) {
       sum.f[j] = device::divide(sum.f[j], static_cast<float>(params.streams));
     }
     store_quad(params.u + row * params.u_stride, i, n, aligned, sum);
-  });
+    return sum;
+  };
+  make_quads(params.row_count, 1, n, params.encoded, make);
 }
 
 /// Grid (rows, quad_blocks(1, n), streams).

@@ -1,10 +1,10 @@
-// Mixture of experts for every GPU pack: route, group_experts, combine_experts. Their contracts are
-// core.h's.
+// Mixture of experts for every GPU pack: route, group_experts, choose_experts (both for few rows),
+// combine_experts. Their contracts are core.h's and core_fused.h's.
 #pragma once
 
-#include "kernels/common/core.h"
+#include "kernels/common/core_fused.h"
+#include "kernels/common/gpu/combined_rows.h"
 #include "kernels/common/gpu/order.h"
-#include "kernels/common/gpu/quads.h"
 
 namespace atlas::kernels {
 
@@ -80,6 +80,24 @@ ATLAS_DEVICE float sum_of_exp(uint32_t n, float max, const Value& value) {
   return shuffle(sum, 0);
 }
 
+/// Lane j of a warp brings a row's choice j. `numbers`: no logit of the row is NaN.
+ATLAS_DEVICE void store_choice(const RouteParams& params, uint64_t row, const Ranked& chosen,
+                               bool numbers) {
+  using namespace device;
+  const uint32_t top = params.top;
+  const float* logits = params.logits + row * params.logits_stride;
+  const float value = value_of(chosen.order);
+  const float max = shuffle(value, 0);
+  const float sum = params.normalize != 0 ? sum_of_exp(top, max, [&](uint32_t) { return value; })
+                                          : sum_of_exp(params.experts, max, [&](uint32_t i) {
+                                              return value_of(order_of(load(logits + i)));
+                                            });
+  if (lane_index() >= top) return;
+  const float weight = divide(device::exp(value - max), sum);
+  store(params.chosen + row * top + lane_index(), chosen.expert);
+  store(params.weights + row * top + lane_index(), numbers ? weight : bits_as<float>(0x7fc00000u));
+}
+
 ATLAS_DEVICE_KERNEL(route, RouteParams, kRouteThreads) {
   using namespace device;
   const uint64_t row = block_index() * (kRouteThreads / kWarpLanes) + warp_index();
@@ -98,16 +116,7 @@ ATLAS_DEVICE_KERNEL(route, RouteParams, kRouteThreads) {
     if (lane_index() == j) chosen = {order, expert};
     if (best.order == order && best.expert == expert) best = own.after({order, expert});
   }
-  const float value = value_of(chosen.order);
-  const float max = shuffle(value, 0);
-  const float sum = params.normalize != 0 ? sum_of_exp(top, max, [&](uint32_t) { return value; })
-                                          : sum_of_exp(params.experts, max, [&](uint32_t i) {
-                                              return value_of(order_of(load(logits + i)));
-                                            });
-  if (lane_index() >= top) return;
-  const float weight = divide(device::exp(value - max), sum);
-  store(params.chosen + row * top + lane_index(), chosen.expert);
-  store(params.weights + row * top + lane_index(), numbers ? weight : bits_as<float>(0x7fc00000u));
+  store_choice(params, row, chosen, numbers);
 }
 
 /// A block sorts the choices of kGroupedExperts experts. Each warp takes a run of choices, in their
@@ -201,46 +210,119 @@ ATLAS_DEVICE_KERNEL(group_experts, GroupExpertsParams, kGroupThreads) {
   }
 }
 
+/// The places of a warp's 32 orders in descending order, of equal ones the lower lane's first.
+/// `staged` has room for them.
+ATLAS_DEVICE uint32_t warp_rank(uint32_t order, uint32_t* staged) {
+  using namespace device;
+  const uint32_t lane = lane_index(), own = lane / 4;
+  store(staged + lane, order);
+  warp_barrier();  // all are written before lanes read them
+  uint32_t rank = 0;
+  ATLAS_UNROLL
+  for (uint32_t quad = 0; quad < kWarpLanes / 4; ++quad) {
+    const Words4 others = load_as<Words4>(staged + 4 * quad);
+    const uint32_t above = quad < own ? order - 1 : order;
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) rank += others.w[j] > above ? 1 : 0;
+  }
+  const Words4 near = load_as<Words4>(staged + 4 * own);
+  ATLAS_UNROLL
+  for (uint32_t j = 0; j < 3; ++j) rank += j < lane % 4 && near.w[j] == order ? 1 : 0;
+  warp_barrier();  // all have read before `staged` is used again
+  return rank;
+}
+
+/// One block. Each run of 32 logits is sorted by a warp, then a warp a row merges its runs: lane i
+/// has the best that is left of run i. At last every thread counts the choices before a place.
+ATLAS_DEVICE_KERNEL(choose_experts, ChooseExpertsParams, kChooseThreads) {
+  using namespace device;
+  constexpr uint32_t kWarps = kChooseThreads / kWarpLanes, kHeld = kChooseRuns / kWarps;
+  const RouteParams& route = params.route;
+  const uint32_t experts = route.experts, top = route.top, rows = load(route.row_count);
+  if (!chooses_together(experts, top, rows)) return;
+  const uint32_t of_row = blocks_of(experts, kWarpLanes), runs = rows * of_row;
+  const uint32_t warp = warp_index(), lane = lane_index();
+  uint32_t* orders = shared_memory<uint32_t>();           // [run, 32], descending
+  uint32_t* sorted = orders + kChooseRuns * kWarpLanes;   // their experts
+  uint32_t* numbers = sorted + kChooseRuns * kWarpLanes;  // of a run: whether it has no NaN
+  uint32_t* keys = numbers + kChooseRuns;                 // [row, top]: expert, then place in all
+
+  float held[kHeld];
+  ATLAS_UNROLL
+  for (uint32_t i = 0; i < kHeld; ++i) {
+    const uint32_t run = warp + i * kWarps, expert = run % of_row * kWarpLanes + lane;
+    held[i] = 0.0f;
+    if (run < runs && expert < experts) {
+      held[i] = load(route.logits + run / of_row * route.logits_stride + expert);
+    }
+  }
+  ATLAS_UNROLL
+  for (uint32_t i = 0; i < kHeld; ++i) {
+    const uint32_t run = warp + i * kWarps, expert = run % of_row * kWarpLanes + lane;
+    if (run >= runs) break;
+    const uint32_t order = expert < experts ? order_of(held[i]) : 1;  // below all logits
+    const uint32_t begin = run * kWarpLanes, at = begin + warp_rank(order, orders + begin);
+    store(orders + at, order);
+    store(sorted + at, expert);
+    const bool whole = all(held[i] == held[i]);
+    if (lane == 0) store(numbers + run, whole ? 1u : 0u);
+  }
+  block_barrier();  // all runs are sorted
+
+  for (uint32_t row = warp; row < rows; row += kWarps) {
+    const uint32_t first = row * of_row, begin = (first + lane) * kWarpLanes;
+    const bool has_run = lane < of_row;
+    uint32_t at = 0, order = 0, next = 0;
+    if (has_run) {
+      order = load(orders + begin);
+      next = load(orders + begin + 1);
+    }
+    Ranked chosen = {0, 0};
+    for (uint32_t j = 0; j < top; ++j) {
+      const uint32_t most = warp_max(order);
+      const uint32_t from = lowest_bit(ballot(order == most));  // lower runs have lower experts
+      const uint32_t place = shuffle(begin + at, from);
+      if (lane == j) chosen = {most, place};
+      if (lane == from) {
+        ++at;
+        order = next;
+        next = at + 1 < kWarpLanes ? load(orders + begin + at + 1) : 0;
+      }
+    }
+    if (lane < top) {
+      chosen.expert = load(sorted + chosen.expert);
+      const uint32_t choice = row * top + lane;
+      store(keys + choice, chosen.expert << 16 | choice);
+    }
+    store_choice(route, row, chosen, all(!has_run || load(numbers + first + lane) != 0));
+  }
+  block_barrier();  // all choices are there
+
+  // An expert's first place is the number of choices of lower ones, a choice's that of those
+  // before.
+  const uint32_t choices = rows * top;
+  for (uint32_t i = thread_index(); i <= experts + choices; i += kChooseThreads) {
+    const bool is_expert = i <= experts;
+    const uint32_t choice = i - experts - 1, key = is_expert ? i << 16 : load(keys + choice);
+    uint32_t before = 0;
+    for (uint32_t k = 0; k < choices; ++k) before += load(keys + k) < key ? 1 : 0;
+    if (is_expert) {
+      store(params.group.offsets + i, before);
+    } else {
+      store(params.group.place + choice, before);
+      store(params.group.source + before, choice / top);
+    }
+  }
+}
+
 ATLAS_DEVICE_KERNEL(combine_experts, CombineExpertsParams, kQuadThreads) {
-  const uint32_t n = params.n, top = params.top;
-  const bool shares = params.shared != nullptr;
-  const bool aligned = has_quads(params.x, params.x_stride) &&
-                       has_quads(params.y, params.y_stride) &&
-                       (!shares || has_quads(params.shared, params.shared_stride));
-  each_quad(params.row_count, 1, n, [&](uint64_t row, uint32_t, uint32_t i) {
-    constexpr uint32_t kAhead = 5;  // choices whose loads are under way together
-    const float* weights = params.weights + row * top;
-    const uint32_t* place = params.place + row * top;
-    Quad sum = {};
-    for (uint32_t first = 0; first < top; first += kAhead) {
-      Quad values[kAhead];
-      float scales[kAhead];
-      ATLAS_UNROLL
-      for (uint32_t j = 0; j < kAhead; ++j) {
-        if (first + j >= top) break;
-        scales[j] = device::load(weights + first + j);
-        const uint64_t at = device::load(place + first + j);
-        values[j] = load_quad(params.x + at * params.x_stride, i, n, aligned);
-      }
-      ATLAS_UNROLL
-      for (uint32_t j = 0; j < kAhead; ++j) {
-        if (first + j >= top) break;
-        for (uint32_t e = 0; e < 4; ++e) {
-          sum.f[e] = device::fma(scales[j], values[j].f[e], sum.f[e]);
-        }
-      }
-    }
-    if (shares) {
-      const Quad shared = load_quad(params.shared + row * params.shared_stride, i, n, aligned);
-      float gate = 1.0f;
-      if (params.shared_gate != nullptr) {
-        gate = device::sigmoid(device::load(params.shared_gate + row * params.shared_gate_stride));
-      }
-      ATLAS_UNROLL
-      for (uint32_t e = 0; e < 4; ++e) sum.f[e] = device::fma(gate, shared.f[e], sum.f[e]);
-    }
-    store_quad(params.y + row * params.y_stride, i, n, aligned, sum);
-  });
+  using namespace device;
+  const uint64_t row = block_index();
+  if (row >= load(params.row_count)) return;
+  const CombinedRow<5> combined(params, row);
+  const uint32_t i = 4 * (block_index<1>() * kQuadThreads + thread_index());
+  store_quad(params.y + row * params.y_stride, i, params.n, has_quads(params.y, params.y_stride),
+             combined.quad(i));
 }
 
 }  // namespace atlas::kernels

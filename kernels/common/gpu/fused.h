@@ -1,56 +1,142 @@
-// Kernels that do two operations of the core at once, for every GPU pack. Their contracts are
-// core_fused.h's, their bits those of the two.
+// Kernels that do several operations of the core at once, for every GPU pack. Their contracts are
+// core_fused.h's, their bits those of the operations.
 #pragma once
 
 #include "kernels/common/core_fused.h"
-#include "kernels/common/gpu/quads.h"
+#include "kernels/common/device/early.h"
+#include "kernels/common/gpu/combined_rows.h"
+#include "kernels/common/gpu/encoded_rows.h"
 
 namespace atlas::kernels {
 
-/// Grid (rows, streams). The injected stream stands in shared memory, from where its squares are
-/// summed in 16 lanes.
-ATLAS_DEVICE_KERNEL(inject_norm, InjectNormParams, kInjectNormThreads) {
+/// One of 16 chains, of lane thread_index() < 16: the squares of every 16th element of a stream in
+/// shared memory. The chain itself is what it takes: elements are loaded a round before their turn.
+ATLAS_DEVICE float lane_squares(const float* staged, uint32_t n) {
   using namespace device;
-  const uint64_t row = block_index(), s = block_index<1>();
-  const uint32_t n = params.n;
-  if (row >= load(params.row_count) || n > kMaxInjectNorm) return;
-  float* staged = shared_memory<float>();
-  float* shared_scale = staged + kMaxInjectNorm;
-  const float* y = params.y + row * params.y_stride;
-  float* x = params.x + row * params.x_stride + s * n;
-  const float* weight = params.weight + s * params.weight_stream_stride;
-  float* normed = params.normed + row * params.normed_stride + s * params.normed_stream_stride;
-  const bool aligned =
-      has_quads(y, 0) && has_quads(x, 0) && has_quads(weight, 0) && has_quads(normed, 0);
-
-  const float c = load(params.c + row * params.c_stride + s);
-  const float factor = 2.0f * sigmoid(divide(c, static_cast<float>(params.streams)));
-  for (uint32_t i = 4 * thread_index(); i < n; i += 4 * kInjectNormThreads) {
-    const Quad added = load_quad(y, i, n, aligned);
-    Quad quad = load_quad(x, i, n, aligned);
+  constexpr uint32_t kAhead = 16, kRound = 16 * kAhead;
+  float sum = 0.0f;
+  uint32_t first = 0;
+  if (n >= kRound) {
+    float held[kAhead], next[kAhead];
     ATLAS_UNROLL
-    for (uint32_t j = 0; j < 4; ++j) quad.f[j] = fma(factor, added.f[j], quad.f[j]);
-    store_quad(x, i, n, aligned, quad);
-    store_quad(staged, i, n, true, quad);
+    for (uint32_t j = 0; j < kAhead; ++j) held[j] = load(staged + thread_index() + 16 * j);
+    ATLAS_ROLLED
+    for (first = kRound; first + kRound <= n; first += kRound) {
+      const float* from = staged + first + thread_index();
+      ATLAS_UNROLL
+      for (uint32_t j = 0; j < kAhead; ++j) next[j] = load(from + 16 * j);
+      ATLAS_UNROLL
+      for (uint32_t j = 0; j < kAhead; ++j) {
+        sum = fma(held[j], held[j], sum);
+        held[j] = next[j];
+      }
+    }
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < kAhead; ++j) sum = fma(held[j], held[j], sum);
   }
+  ATLAS_ROLLED
+  for (uint32_t i = first + thread_index(); i < n; i += 16) {
+    const float x = load(staged + i);
+    sum = fma(x, x, sum);
+  }
+  return sum;
+}
+
+/// 1 / sqrt(mean of squares + epsilon) of a stream in shared memory, for the whole block. `shared`
+/// has room for the result.
+ATLAS_DEVICE float block_norm_scale(const float* staged, uint32_t n, float epsilon, float* shared) {
+  using namespace device;
   block_barrier();  // elements are written before lanes of other warps read them
   if (thread_index() < 16) {
-    float squares = add_products(0.0f, staged, staged, n);
+    float squares = lane_squares(staged, n);
     for (uint32_t apart = 8; apart > 0; apart /= 2) squares += shuffle_xor(squares, apart, 0xffff);
     if (thread_index() == 0) {
       const float mean = divide(squares, static_cast<float>(n));
-      store(shared_scale, divide(1.0f, square_root(mean + params.epsilon)));
+      store(shared, divide(1.0f, square_root(mean + epsilon)));
     }
   }
   block_barrier();  // the scale is written before all read it
-  const float scale = load(shared_scale);
-  for (uint32_t i = 4 * thread_index(); i < n; i += 4 * kInjectNormThreads) {
-    const Quad weights = load_quad(weight, i, n, aligned);
-    Quad quad = load_quad(staged, i, n, true);
-    ATLAS_UNROLL
-    for (uint32_t j = 0; j < 4; ++j) quad.f[j] = (quad.f[j] * scale) * weights.f[j];
-    store_quad(normed, i, n, aligned, quad);
+  return load(shared);
+}
+
+/// One stream of one row, at most kMost elements, which a block's threads hold; added(row, i) gives
+/// four of y. A kernel of few rows is a chain of memory's latencies: weights are asked for before
+/// the kernel before this one has ended, everything else at once. The injected stream stands in
+/// shared memory, too, from where its squares are summed in 16 lanes.
+template <uint32_t kMost, typename Added>
+ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& added) {
+  using namespace device;
+  constexpr uint32_t kApart = 4 * kInjectNormThreads, kQuads = blocks_of(kMost, kApart);
+  static_assert(kApart % kEncodedPad == 0);
+  const uint64_t row = block_index(), s = block_index<1>();
+  const uint32_t n = params.n, first = 4 * thread_index();
+  float* staged = shared_memory<float>();
+  float* x = params.x + row * params.x_stride + s * n;
+  const float* weight = params.weight + s * params.weight_stream_stride;
+  float* normed = params.normed + row * params.normed_stride + s * params.normed_stream_stride;
+  const bool x_aligned = has_quads(x, 0), weight_aligned = has_quads(weight, 0);
+  Quad weights[kQuads], quads[kQuads], ys[kQuads];
+  ATLAS_UNROLL
+  for (uint32_t q = 0; q < kQuads; ++q) {
+    weights[q] = load_quad(weight, first + q * kApart, n, weight_aligned);
   }
+  previous_done();
+  if (row >= load(params.row_count) || n > kMost) return;
+
+  const float c = load(params.c + row * params.c_stride + s);
+  ATLAS_UNROLL
+  for (uint32_t q = 0; q < kQuads; ++q) {
+    const uint32_t i = first + q * kApart;
+    quads[q] = load_quad(x, i, n, x_aligned);
+    ys[q] = added(row, i);
+  }
+  const float factor = 2.0f * sigmoid(divide(c, static_cast<float>(params.streams)));
+  ATLAS_UNROLL
+  for (uint32_t q = 0; q < kQuads; ++q) {
+    const uint32_t i = first + q * kApart;
+    if (i < n) {
+      ATLAS_UNROLL
+      for (uint32_t j = 0; j < 4; ++j) quads[q].f[j] = fma(factor, ys[q].f[j], quads[q].f[j]);
+      store_quad(staged, i, n, true, quads[q]);
+      store_quad(x, i, n, x_aligned, quads[q]);
+    }
+  }
+  const float scale = block_norm_scale(staged, n, params.epsilon, staged + kMost);
+  const bool normed_aligned = has_quads(normed, 0);
+  ATLAS_UNROLL
+  for (uint32_t q = 0; q < kQuads; ++q) {
+    const uint32_t i = first + q * kApart;
+    Quad out = {};
+    if (i < n) {
+      ATLAS_UNROLL
+      for (uint32_t j = 0; j < 4; ++j) out.f[j] = (quads[q].f[j] * scale) * weights[q].f[j];
+      store_quad(normed, i, n, normed_aligned, out);
+    }
+    if (params.encoded != nullptr && (params.streams == 1 || i < n)) {
+      encode_quad(params.encoded, row, params.streams * n, static_cast<uint32_t>(s) * n + i, out);
+    }
+  }
+}
+
+/// Grid (rows, streams).
+ATLAS_EARLY_KERNEL(inject_norm, InjectNormParams, kInjectNormThreads, 1) {
+  const bool aligned = has_quads(params.y, params.y_stride);
+  inject_and_norm<kMaxInjectNorm>(params, [&](uint64_t row, uint32_t i) {
+    return load_quad(params.y + row * params.y_stride, i, params.n, aligned);
+  });
+}
+
+/// Grid (rows, streams). Every stream's block puts the row together; that of stream 0 writes it.
+ATLAS_EARLY_KERNEL(combine_inject_norm, CombineInjectNormParams, kInjectNormThreads, 1) {
+  const CombineExpertsParams& combine = params.combine;
+  inject_and_norm<kMaxCombineInjectNorm>(params.inject, [&](uint64_t row, uint32_t i) {
+    const Quad sum = CombinedRow<10>(combine, row).quad(i);
+    if (device::block_index<1>() == 0) {
+      store_quad(combine.y + row * combine.y_stride, i, combine.n,
+                 has_quads(combine.y, combine.y_stride), sum);
+    }
+    return sum;
+  });
 }
 
 }  // namespace atlas::kernels

@@ -1,9 +1,9 @@
-// Kernels over the rows of activations, for every GPU pack: rms_norm, add, silu_mul, copy_groups.
+// Kernels over the rows of activations, for every GPU pack: rms_norm, add, copy_groups.
 // Their contracts are core.h's, so their bits are those of the CPU pack.
 #pragma once
 
 #include "kernels/common/core.h"
-#include "kernels/common/gpu/quads.h"
+#include "kernels/common/gpu/encoded_rows.h"
 #include "kernels/common/gpu_grids.h"
 
 namespace atlas::kernels {
@@ -48,23 +48,25 @@ ATLAS_DEVICE float add_squares(float sum, const float* staged, uint32_t count) {
   return sum;
 }
 
-/// y[i] = (x[i] * scale) * weight[i], four at a time where places allow it.
-ATLAS_DEVICE void scale_elements(const float* x, const float* weight, float scale, uint32_t n,
-                                 float* y) {
+/// y[i] = (x[i] * scale) * weight[i] of a group, and the same encoded if the parameters say so.
+ATLAS_DEVICE void scale_elements(const RmsNormParams& params, uint64_t row, uint32_t group,
+                                 const float* x, float scale) {
   using namespace device;
-  uint32_t first = 0;
-  if (aligned_quads(x, y) && aligned_quads(weight, weight)) {
-    for (uint32_t i = 4 * thread_index(); i + 3 < n; i += 4 * kNormThreads) {
-      const Floats4 v = load_as<Floats4>(x + i), w = load_as<Floats4>(weight + i);
-      Floats4 out;
-      ATLAS_UNROLL
-      for (uint32_t j = 0; j < 4; ++j) out.f[j] = (v.f[j] * scale) * w.f[j];
-      store_as(y + i, out);
-    }
-    first = n / 4 * 4;
-  }
-  for (uint32_t i = first + thread_index(); i < n; i += kNormThreads) {
-    store(y + i, (load(x + i) * scale) * load(weight + i));
+  const uint32_t n = params.n;
+  const float* weight = params.weight + uint64_t{group} * params.weight_group_stride;
+  float* y = params.y + row * params.y_stride + uint64_t{group} * params.y_group_stride;
+  const bool x_aligned = has_quads(x, 0), y_aligned = has_quads(y, 0);
+  const bool weight_aligned = has_quads(weight, 0), encodes = params.encoded != nullptr;
+  // Warps encode as a whole: a row that is one group goes on to its encoding's end.
+  const auto end = encodes && params.groups == 1 ? static_cast<uint32_t>(encoded_elements(n)) : n;
+  ATLAS_ROLLED
+  for (uint32_t i = 4 * thread_index(); i < end; i += 4 * kNormThreads) {
+    const Quad v = load_quad(x, i, n, x_aligned), w = load_quad(weight, i, n, weight_aligned);
+    Quad out;
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) out.f[j] = (v.f[j] * scale) * w.f[j];
+    store_quad(y, i, n, y_aligned, out);
+    if (encodes) encode_quad(params.encoded, row, params.groups * n, group * n + i, out);
   }
 }
 
@@ -159,8 +161,6 @@ ATLAS_DEVICE_KERNEL(rms_norm, RmsNormParams, kNormThreads) {
   float* staged = shared_memory<float>();
   float* shared_scale = staged + kNormChunk;
   const float* x = params.x + row * params.x_stride + group * params.x_group_stride;
-  const float* weight = params.weight + group * params.weight_group_stride;
-  float* y = params.y + row * params.y_stride + group * params.y_group_stride;
 
   float squares = 0.0f;
   for (uint32_t first = 0; first < params.n; first += kNormChunk) {
@@ -179,7 +179,8 @@ ATLAS_DEVICE_KERNEL(rms_norm, RmsNormParams, kNormThreads) {
   }
   block_barrier();  // the scale is written before all read it
   // A group that is no longer than a chunk stands in shared memory still.
-  scale_elements(params.n <= kNormChunk ? staged : x, weight, load(shared_scale), params.n, y);
+  scale_elements(params, row, static_cast<uint32_t>(group), params.n <= kNormChunk ? staged : x,
+                 load(shared_scale));
 }
 
 /// Calls body(row, i) for each element of a row that this block does.
@@ -200,14 +201,6 @@ ATLAS_DEVICE_KERNEL(add, AddParams, kRowThreads) {
   each_element(params.row_count, params.n, [&](uint64_t row, uint32_t i) {
     float* y = params.y + row * params.y_stride + i;
     device::store(y, device::load(y) + device::load(params.x + row * params.x_stride + i));
-  });
-}
-
-ATLAS_DEVICE_KERNEL(silu_mul, SiluMulParams, kRowThreads) {
-  each_element(params.row_count, params.n, [&](uint64_t row, uint32_t i) {
-    const float* gate = params.x + row * params.x_stride + i;
-    device::store(params.y + row * params.y_stride + i,
-                  device::silu(device::load(gate)) * device::load(gate + params.n));
   });
 }
 

@@ -119,6 +119,152 @@ TEST_SUITE("conformance") {
     }
   }
 
+  TEST_CASE("gpu: choose_experts has the bits of route and group_experts") {
+    if (!cpu_has_fma()) return;
+    struct Shape {
+      uint32_t rows, first, experts, top;  // rows of odd_logits
+    };
+    for (const char* platform : kGpuPlatforms) {
+      for (const Shape& shape :
+           {Shape{11, 0, 1, 1}, Shape{11, 0, 7, 7}, Shape{0, 0, 17, 3}, Shape{11, 0, 17, 3},
+            Shape{11, 0, 128, 17}, Shape{1, 0, 512, 10}, Shape{8, 0, 512, 10}, Shape{7, 3, 513, 10},
+            Shape{3, 4, 1000, 32}, Shape{4, 6, 1024, 32}}) {
+        for (const uint32_t normalize : {0u, 1u}) {
+          const auto [rows, first, experts, top] = shape;
+          CAPTURE(platform);
+          CAPTURE(rows);
+          CAPTURE(experts);
+          CAPTURE(normalize);
+          REQUIRE(chooses_together(experts, top, rows));
+          const uint64_t stride = experts + 3;
+          GpuTwin twin(platform);
+          const auto all = odd_logits(11, experts, stride);
+          const auto logits =
+              twin.input("logits", std::vector<float>(all.begin() + first * stride, all.end()));
+          const auto row_count = twin.input("row_count", std::vector<uint32_t>{rows});
+          const auto chosen = twin.in_out("chosen", std::vector<uint32_t>(rows * top + 5, 77));
+          const auto weights = twin.in_out("weights", std::vector<float>(rows * top + 5, 9.0f));
+          const auto offsets = twin.in_out("offsets", std::vector<uint32_t>(experts + 3, 77));
+          const auto source = twin.in_out("source", std::vector<uint32_t>(rows * top + 2, 77));
+          const auto place = twin.in_out("place", std::vector<uint32_t>(rows * top + 2, 77));
+          const auto fill = [&](bool gpu) {
+            ChooseExpertsParams params{};
+            params.route = {logits.at(gpu),
+                            chosen.at(gpu),
+                            weights.at(gpu),
+                            row_count.at(gpu),
+                            stride,
+                            experts,
+                            top,
+                            normalize,
+                            0};
+            params.group = {chosen.at(gpu),
+                            offsets.at(gpu),
+                            source.at(gpu),
+                            place.at(gpu),
+                            row_count.at(gpu),
+                            experts,
+                            top};
+            return params;
+          };
+          twin.pack().run("route", fill(false).route, rows + 1);
+          twin.pack().run("group_experts", fill(false).group, 1);
+          twin.run_gpu("choose_experts", kChooseExpertsParamsDigest, rows, fill(true), normalize);
+          CHECK(twin.same(chosen));
+          CHECK(twin.same(weights));
+          CHECK(twin.same(offsets));
+          CHECK(twin.same(source));
+          CHECK(twin.same(place));
+        }
+      }
+    }
+  }
+
+  TEST_CASE("gpu: combine_inject_norm has the bits of the three") {
+    if (!cpu_has_fma()) return;
+    constexpr uint32_t kRows = 3;
+    struct Shape {
+      uint32_t top, streams, n, pad;
+    };
+    for (const char* platform : kGpuPlatforms) {
+      for (const Shape& shape : {Shape{1, 1, 1, 0}, Shape{3, 2, 17, 1}, Shape{8, 3, 48, 3},
+                                 Shape{10, 4, 1028, 4}, Shape{11, 4, 2560, 0}}) {
+        for (const bool shares : {false, true}) {
+          const auto [top, streams, n, pad] = shape;
+          CAPTURE(platform);
+          CAPTURE(n);
+          CAPTURE(shares);
+          const uint64_t stride = n + pad, wide = streams * n + pad;
+          std::vector<uint32_t> order(kRows * top);
+          std::iota(order.begin(), order.end(), 0u);
+          std::shuffle(order.begin(), order.end(), std::mt19937(n));
+          GpuTwin twin(platform);
+          const auto out = twin.input("out", normal_values(kRows * top * stride, n));
+          const auto weights = twin.input("weights", normal_values(kRows * top, n + 1));
+          const auto place = twin.input("place", order);
+          const auto shared = twin.input("shared", normal_values(kRows * stride, n + 2));
+          const auto gate = twin.input("gate", normal_values(kRows * 3, n + 3, 3.0f));
+          const auto row_count = twin.input("row_count", std::vector<uint32_t>{kRows});
+          const auto y = twin.in_out("y", std::vector<float>(kRows * stride, 9.0f));
+          const auto c = twin.input("c", normal_values(kRows * streams, n + 4, 3.0f));
+          const auto x = twin.in_out("x", normal_values(kRows * wide, n + 5));
+          const auto weight = twin.input("weight", normal_values(uint64_t{streams} * n, n + 6));
+          const auto normed = twin.in_out("normed", std::vector<float>(kRows * wide, 9.0f));
+          const auto fill = [&](bool gpu) {
+            CombineInjectNormParams params{};
+            CombineExpertsParams& combine = params.combine;
+            combine.x = out.at(gpu);
+            combine.weights = weights.at(gpu);
+            combine.place = place.at(gpu);
+            if (shares) combine.shared = shared.at(gpu);
+            if (shares) combine.shared_gate = gate.at(gpu);
+            combine.y = y.at(gpu);
+            combine.row_count = row_count.at(gpu);
+            combine.x_stride = combine.shared_stride = combine.y_stride = stride;
+            combine.shared_gate_stride = 3;
+            combine.top = top;
+            combine.n = n;
+            params.inject = {c.at(gpu),
+                             y.at(gpu),
+                             x.at(gpu),
+                             weight.at(gpu),
+                             normed.at(gpu),
+                             row_count.at(gpu),
+                             streams,
+                             stride,
+                             wide,
+                             wide,
+                             streams,
+                             n,
+                             n,
+                             n,
+                             1e-6f,
+                             0,
+                             nullptr};
+            return params;
+          };
+          const CombineInjectNormParams host = fill(false);
+          twin.pack().run("combine_experts", host.combine, kRows + 1);
+          twin.pack().run(
+              "stream_inject",
+              StreamInjectParams{host.inject.c, host.inject.y, host.inject.x, host.inject.row_count,
+                                 streams, stride, wide, streams, n},
+              kRows + 1);
+          twin.pack().run(
+              "rms_norm",
+              RmsNormParams{host.inject.x, host.inject.weight, host.inject.normed,
+                            host.inject.row_count, wide, wide, streams, n, n, n, n, 1e-6f, nullptr},
+              kRows + 1);
+          twin.run_gpu("combine_inject_norm", kCombineInjectNormParamsDigest, kRows + 1, fill(true),
+                       top);
+          CHECK(twin.same(y));
+          CHECK(twin.same(x));
+          CHECK(twin.same(normed));
+        }
+      }
+    }
+  }
+
   TEST_CASE("gpu: combine_experts has the CPU's bits") {
     if (!cpu_has_fma()) return;
     constexpr uint32_t kRows = 3;

@@ -7,7 +7,8 @@
 #include <cstring>
 #include <map>
 
-#include "kernels/common/core.h"
+#include "kernels/common/core_fused.h"
+#include "kernels/common/gpu_weights.h"
 #include "kernels/common/linear.h"
 #include "plugins/sdk/guard.h"
 #include "plugins/sdk/record.h"
@@ -111,6 +112,47 @@ struct HeadQuant : FakeQuant<ATLAS_BF16, false> {
   }
   static constexpr AtlasQuantApi kApi{
       sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, nullptr, nullptr};
+};
+
+/// A plugin of GPUs: products read the core's encoding, experts' too.
+struct EncodedQuant : FakeQuant<ATLAS_BF16, true> {
+  static void fill(uint64_t k, AtlasLinearNeeds* needs) {
+    needs->fused_epilogues = 1u | 1u << ATLAS_EPILOGUE_ADD;
+    sdk::copy_text(needs->input_encoding, kernels::kBf16Encoding);
+    needs->encoded_row_bytes = kernels::bf16_row_bytes(k);
+  }
+  static AtlasCode needs(const AtlasLinearProblem* problem, AtlasLinearNeeds* needs, AtlasError*) {
+    fill(problem->k, needs);
+    return ATLAS_OK;
+  }
+  static AtlasCode grouped_needs(const AtlasGroupedProblem* problem, AtlasLinearNeeds* needs,
+                                 AtlasError*) {
+    fill(problem->k, needs);
+    return ATLAS_OK;
+  }
+  static AtlasCode linear(const AtlasLinearProblem* problem, const AtlasRecordSink* sink,
+                          AtlasError* error) {
+    sdk::Launch<kernels::LinearParams> launch("linear_test", kernels::kLinearParamsDigest);
+    launch.point(&launch.params.x, problem->x);
+    launch.point(&launch.params.y, problem->y);
+    launch.params.n = static_cast<uint32_t>(problem->n);
+    return launch.emit(sink, error);
+  }
+  static AtlasCode grouped(const AtlasGroupedProblem* problem, const AtlasRecordSink* sink,
+                           AtlasError* error) {
+    sdk::Launch<kernels::GroupedParams> launch("grouped_test", kernels::kGroupedParamsDigest);
+    launch.point(&launch.params.x, problem->x);
+    return launch.emit(sink, error);
+  }
+  static AtlasCode encode(const AtlasEncodeProblem* problem, const AtlasRecordSink* sink,
+                          AtlasError* error) {
+    sdk::Launch<kernels::EncodeParams> launch("encode_test", kernels::kEncodeParamsDigest);
+    launch.point(&launch.params.out, problem->out);
+    return launch.emit(sink, error);
+  }
+  static constexpr AtlasQuantApi kApi{
+      sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, grouped,
+      grouped_needs};
 };
 
 struct FakeAttention {
@@ -285,6 +327,145 @@ TEST_CASE("planner: on GPUs a block's end and the next one's norm are one record
         std::vector<std::string>{"control_fetch", "gather_test", "stream_inject", "rms_norm",
                                  "stream_inject", "rms_norm", "attend_test", "select_rows",
                                  "linear_test", "sample", "score", "control_commit"});
+}
+
+namespace {
+
+/// A step around what a test adds: attention, and logits of `x`.
+StepProgram around(StepBuilder step, Value x) {
+  const Value qkv = step.activation("qkv", 64), attended = step.activation("attended", 32);
+  step.add("attention", AttentionOp{.backend = "gqa",
+                                    .layer = 0,
+                                    .q = qkv.columns(0, 32),
+                                    .k = qkv.columns(32, 16),
+                                    .v = qkv.columns(48, 16),
+                                    .out = attended,
+                                    .heads = 2,
+                                    .kv_heads = 1,
+                                    .head_dim = 16,
+                                    .scale = 0.25f});
+  const Value last = step.activation("last", 32, RowDomain::kLogitRows);
+  const Value logits = step.activation("logits", 96, RowDomain::kLogitRows);
+  step.select_rows(x, last);
+  step.linear(last, {{"embed", 96, 32}}, logits);
+  step.sample(logits);
+  return std::move(step).take();
+}
+
+/// The kernels between the embedding and attention, in a plan of platform h200 or cpu.
+std::vector<std::string> kernels_between(const Plan& plan, const Bucket& bucket) {
+  std::vector<std::string> names = kernels_of(plan, bucket);
+  names.erase(std::find(names.begin(), names.end(), "attend_test"), names.end());
+  names.erase(names.begin(), std::find(names.begin(), names.end(), "gather_test") + 1);
+  return names;
+}
+
+/// Names of the buffers that a record points to at `offset` of its parameters.
+std::string pointed_at(const Plan& plan, const Bucket& bucket, const std::string& kernel,
+                       size_t offset) {
+  std::string names;
+  for (const Record& record : plan.find(bucket)->records) {
+    if (record.kernel != kernel) continue;
+    for (const AtlasRelocation& one : record.relocations) {
+      if (one.param_offset == offset) names += plan.buffers[one.target.buffer].name + ";";
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("planner: on GPUs an operation of the core encodes what it makes, if it still can") {
+  StepBuilder step;
+  const Value x = step.activation("x", 32), a = step.activation("a", 32);
+  const Value b = step.activation("b", 32), y = step.activation("y", 32);
+  const Value from = step.activation("from", 512), normed = step.activation("normed", 512);
+  step.embed({"embed", 96, 32}, x);
+  step.rms_norm(from, {"wide_norm", 512}, 1e-5f, normed);
+  step.linear(normed, {{"wide", 32, 512}}, y);
+  step.rms_norm(x, {"norm", 32}, 1e-5f, a);  // too narrow to be encoded by the way
+  step.linear(a, {{"o", 32, 32}}, y);
+  step.add("silu", SiluOp{x, a, 1.0f});
+  step.add("silu", SiluOp{x, b, 2.0f});
+  step.linear(b, {{"o", 32, 32}}, y);
+  step.linear(a, {{"o", 32, 32}}, y);  // b stands where a could have been
+  step.linear(x, {{"o", 32, 32}}, y);  // a gather encodes nothing
+  const StepProgram steps = around(std::move(step), y);
+  Shapes source = shapes(ATLAS_BF16);
+  source.modules["wide"] = {32, 512, ATLAS_BF16};
+  source.vectors["wide_norm"] = 512;
+  const auto plan_on = [&](const std::string& platform) {
+    auto plan = plan_with(source, steps, {{"encoded", &EncodedQuant::kApi}},
+                          {{"gqa", &FakeAttention::kApi}}, {}, platform);
+    REQUIRE_MESSAGE(plan, plan.error().message());
+    return std::move(*plan);
+  };
+  const Plan gpu = plan_on("h200");
+  CHECK(kernels_between(gpu, kDecode) ==
+        std::vector<std::string>{"rms_norm", "linear_test", "rms_norm", "encode_test",
+                                 "linear_test", "silu", "silu", "linear_test", "encode_test",
+                                 "linear_test", "encode_test", "linear_test"});
+  CHECK(pointed_at(gpu, kDecode, "rms_norm", offsetof(kernels::RmsNormParams, encoded)) ==
+        "encoded bf16_b32;");
+  CHECK(pointed_at(gpu, kDecode, "silu", offsetof(kernels::SiluParams, encoded)) ==
+        "encoded bf16_b32;");
+  const Plan cpu = plan_on("cpu");
+  CHECK(kernels_between(cpu, kDecode) ==
+        std::vector<std::string>{"rms_norm", "encode_test", "linear_test", "rms_norm",
+                                 "encode_test", "linear_test", "silu", "silu", "encode_test",
+                                 "linear_test", "encode_test", "linear_test", "encode_test",
+                                 "linear_test"});
+}
+
+TEST_CASE("planner: on GPUs few rows choose experts, and combine and inject them, in one record") {
+  StepBuilder step;
+  const Value u = step.activation("u", 32), y = step.activation("y", 32);
+  const Value x = step.activation("streams", 64), c = step.activation("c", 2);
+  const Value normed = step.activation("normed", 64);
+  const Groups by_stream{2, 32, 32};
+  step.embed({"embed", 96, 32}, u);
+  step.add("experts", MoeOp{.x = u,
+                            .y = y,
+                            .module = "mlp",
+                            .experts = 16,
+                            .top = 5,
+                            .intermediate = 16,
+                            .shared_intermediate = 16,
+                            .shared_gate = true});
+  step.add("inject", StreamInjectOp{c, y, x, 2});
+  step.add("norm", RmsNormOp{x, {"norm", 32}, 1e-5f, normed, by_stream, by_stream});
+  const StepProgram steps = around(std::move(step), y);
+  Shapes source = shapes(ATLAS_BF16);
+  source.modules["mlp.gate"] = {16, 32, ATLAS_BF16};
+  source.modules["mlp.shared_expert_gate"] = {1, 32, ATLAS_BF16};
+  const auto add_expert = [&](const std::string& name) {
+    source.modules[name + ".gate_proj"] = source.modules[name + ".up_proj"] = {16, 32, ATLAS_BF16};
+    source.modules[name + ".down_proj"] = {32, 16, ATLAS_BF16};
+  };
+  add_expert("mlp.shared_expert");
+  for (uint32_t e = 0; e < 16; ++e) add_expert("mlp.experts." + std::to_string(e));
+  const auto plan = plan_with(source, steps, {{"encoded", &EncodedQuant::kApi}},
+                              {{"gqa", &FakeAttention::kApi}}, {}, "h200");
+  REQUIRE_MESSAGE(plan, plan.error().message());
+  // One product gives the router's logits and the shared expert's gate.
+  const std::vector<std::string> products = {"grouped_test", "linear_test", "silu_mul",
+                                             "linear_test",  "silu_mul",    "grouped_test"};
+  std::vector<std::string> few = {"encode_test", "linear_test", "choose_experts"}, many = few;
+  few.insert(few.end(), products.begin(), products.end());
+  few.push_back("combine_inject_norm");
+  CHECK(kernels_between(*plan, kDecode) == few);
+  many.back() = "route";
+  many.push_back("group_experts");
+  many.insert(many.end(), products.begin(), products.end());
+  many.insert(many.end(), {"combine_experts", "inject_norm"});
+  CHECK(kernels_between(*plan, kPrefill) == many);
+  using Combine = kernels::CombineInjectNormParams;
+  CHECK(pointed_at(*plan, kDecode, "combine_inject_norm", offsetof(Combine, combine.shared_gate)) ==
+        "experts logits;");
+  CHECK(pointed_at(*plan, kDecode, "combine_inject_norm", offsetof(Combine, combine.y)) ==
+        "activation y;");
+  CHECK(pointed_at(*plan, kDecode, "combine_inject_norm", offsetof(Combine, inject.y)) ==
+        "activation y;");
 }
 
 TEST_CASE("planner: modules of different formats stand in one value, each from its own plugin") {

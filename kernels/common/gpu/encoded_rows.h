@@ -1,0 +1,57 @@
+// Rows in the input encoding "bf16_b32" (gpu_weights.h), written by the kernels that make them: the
+// bits that encode_bf16_b32 gives for the same float32.
+#pragma once
+
+#include "kernels/common/gpu/quads.h"
+#include "kernels/common/gpu_weights.h"
+
+namespace atlas::kernels {
+
+/// Elements [i, i + 4) of row `row` of k elements go to `rows`; those past its end count as 0.
+/// Warps come whole, each with 128 neighbouring elements from a multiple of 128 on; one past the
+/// encoded row does nothing.
+ATLAS_DEVICE void encode_quad(void* rows, uint64_t row, uint32_t k, uint32_t i, Quad quad) {
+  using namespace device;
+  if (i >= encoded_elements(k)) return;
+  ATLAS_UNROLL
+  for (uint32_t j = 0; j < 4; ++j) {
+    if (i + j >= k) quad.f[j] = 0.0f;
+  }
+  // Of eight lanes with a block, the first four take what stands 16 elements behind theirs, too.
+  const uint32_t low = bf16_pair(quad.f[0], quad.f[1]), high = bf16_pair(quad.f[2], quad.f[3]);
+  const Words4 words = {{low, high, shuffle_down(low, 4), shuffle_down(high, 4)}};
+  float sum = 0.0f;
+  ATLAS_UNROLL
+  for (uint32_t j = 0; j < 4; ++j) {
+    sum += bf16_low(words.w[j]);
+    sum += bf16_high(words.w[j]);
+  }
+  sum += shuffle_xor(sum, 1);
+  sum += shuffle_xor(sum, 2);
+  const uint32_t t = lane_index() % 8, block = i / kBlockElements;
+  if (t >= 4) return;
+  uint8_t* out = static_cast<uint8_t*>(rows) + row * bf16_row_bytes(k);
+  store_as(out + 16 * (4 * uint64_t{block} + t), words);
+  if (t == 0) store_as(out + bf16_sums_offset(k) + block * sizeof(float), sum);
+}
+
+/// each_quad for a kernel that makes rows: body(row, group, i) gives the quad, which goes to
+/// `encoded`, too, if that is not null. Groups then stand side by side, and more than one have a
+/// multiple of 4 elements. The grid is each_quad's, whose blocks cover an encoded row.
+template <typename Body>
+ATLAS_DEVICE void make_quads(const uint32_t* row_count, uint32_t groups, uint32_t n, void* encoded,
+                             const Body& body) {
+  using namespace device;
+  const uint64_t row = block_index();
+  const uint32_t quads = quads_of(n), item = block_index<1>() * kQuadThreads + thread_index();
+  if (row >= load(row_count)) return;
+  Quad quad = {};
+  if (item < groups * quads) {
+    const uint32_t group = groups == 1 ? 0 : item / quads;
+    quad = body(row, group, (item - group * quads) * 4);
+  }
+  if (encoded != nullptr) encode_quad(encoded, row, groups * n, 4 * item, quad);
+}
+static_assert(4 * kQuadThreads % kEncodedPad == 0);
+
+}  // namespace atlas::kernels
