@@ -62,12 +62,21 @@ Status StepLowering::products(const Rows& x, const std::vector<PlacedWeight>& pl
                             builder_.plan.weights[placed.front().weight].parts.front().module, n,
                             y.width);
   }
-  for (const PlacedWeight& one : placed) {
-    const Weight& weight = builder_.plan.weights[one.weight];
-    Rows part = y;
-    part.at.offset += one.y_first * sizeof(float);
-    part.width = weight.n;
-    ATLAS_RETURN_IF_ERROR(product(x, part, weight, add));
+  for (size_t i = 0; i < placed.size();) {
+    std::vector<ProductPart> parts;
+    const Weight& weight = builder_.plan.weights[placed[i].weight];
+    ATLAS_ASSIGN_OR_RETURN(const AtlasLinearNeeds needed, needs(weight, x.max_rows));
+    const bool fuses = !add || (needed.fused_epilogues & (1u << ATLAS_EPILOGUE_ADD)) != 0;
+    const size_t most = fuses ? std::max(needed.most_beside, 1u) : 1;
+    for (; i < placed.size() && parts.size() < most; ++i) {
+      const Weight& next = builder_.plan.weights[placed[i].weight];
+      if (next.plugin != weight.plugin || next.format != weight.format) break;
+      Rows part = y;
+      part.at.offset += placed[i].y_first * sizeof(float);
+      part.width = next.n;
+      parts.push_back({&next, part});
+    }
+    ATLAS_RETURN_IF_ERROR(product(x, parts, add));
   }
   return {};
 }
@@ -90,31 +99,42 @@ Result<AtlasLinearNeeds> StepLowering::needs(const Weight& weight, uint32_t max_
   return needs;
 }
 
-Status StepLowering::product(const Rows& x, const Rows& y, const Weight& weight, bool add) {
-  const std::string context = fmt::format("plugin '{}', product", weight.plugin);
-  AtlasLinearProblem problem{};
-  problem.struct_size = sizeof(problem);
-  problem.max_rows = x.max_rows;
-  problem.platform = builder_.plan.platform.c_str();
-  problem.format = weight.format.c_str();
-  problem.n = weight.n;
-  problem.k = weight.k;
-  problem.y_stride = y.stride;
-  problem.x_stride = x.stride;
-  problem.epilogue = add ? ATLAS_EPILOGUE_ADD : ATLAS_EPILOGUE_NONE;
-  problem.y = y.at;
-  problem.weight = {weight.buffer, 0, 0};
-  problem.row_count = x.count;
-  problem.workspace = kNowhere;
-  ATLAS_ASSIGN_OR_RETURN(const AtlasLinearNeeds needed, needs(weight, x.max_rows));
+/// Products that one call of a plugin does, alike but for their weights and outputs.
+Status StepLowering::product(const Rows& x, std::span<const ProductPart> parts, bool add) {
+  const Weight& first = *parts.front().weight;
+  const std::string context = fmt::format("plugin '{}', product", first.plugin);
+  std::vector<AtlasLinearProblem> problems(parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Weight& weight = *parts[i].weight;
+    AtlasLinearProblem& problem = problems[i];
+    problem.struct_size = sizeof(problem);
+    problem.max_rows = x.max_rows;
+    problem.platform = builder_.plan.platform.c_str();
+    problem.format = weight.format.c_str();
+    problem.n = weight.n;
+    problem.k = weight.k;
+    problem.y_stride = parts[i].y.stride;
+    problem.x_stride = x.stride;
+    problem.epilogue = add ? ATLAS_EPILOGUE_ADD : ATLAS_EPILOGUE_NONE;
+    problem.y = parts[i].y.at;
+    problem.weight = {weight.buffer, 0, 0};
+    problem.row_count = x.count;
+    problem.workspace = kNowhere;
+    problem.beside = i + 1 < parts.size() ? &problem + 1 : nullptr;
+  }
+  AtlasLinearProblem& problem = problems.front();
+  AtlasLinearNeeds needed{};
+  needed.struct_size = sizeof(needed);
+  ATLAS_RETURN_IF_ERROR(
+      abi::call(context, builder_.quant(first.plugin).api->linear_needs, &problem, &needed));
   if (needed.workspace_bytes != 0)
     problem.workspace = workspace("workspace", needed.workspace_bytes);
-  ATLAS_ASSIGN_OR_RETURN(problem.x, encoded(x, weight));
+  ATLAS_ASSIGN_OR_RETURN(problem.x, encoded(x, first));
   if (add && (needed.fused_epilogues & (1u << ATLAS_EPILOGUE_ADD)) == 0) {
-    return product_then_add(problem, y, weight);
+    return product_then_add(problem, parts.front().y, first);
   }
-  owner_ = weight.plugin;
-  return abi::call(context, builder_.quant(weight.plugin).api->plan_linear, &problem, &sink_);
+  owner_ = first.plugin;
+  return abi::call(context, builder_.quant(first.plugin).api->plan_linear, &problem, &sink_);
 }
 
 /// For a plugin that cannot add: its product goes to a buffer of its own, and the core adds that.
@@ -320,31 +340,47 @@ Status StepLowering::route(const MoeOp& op, const Rows& x, const ExpertRows& exp
 Status StepLowering::grouped(const Rows& x, const std::vector<PlacedWeight>& placed,
                              AtlasBufferRef source, const ExpertRows& experts, uint32_t count,
                              const Rows& y) {
-  for (const PlacedWeight& one : placed) {
-    const Weight& weight = builder_.plan.weights[one.weight];
+  for (size_t i = 0; i < placed.size();) {
+    const Weight& weight = builder_.plan.weights[placed[i].weight];
     const QuantBackend& backend = builder_.quant(weight.plugin);
     const std::string context = fmt::format("plugin '{}', products of experts", weight.plugin);
-    AtlasGroupedProblem problem{};
-    problem.struct_size = sizeof(problem);
-    problem.max_rows = experts.max_rows;
-    problem.platform = builder_.plan.platform.c_str();
-    problem.format = weight.format.c_str();
-    problem.n = weight.n;
-    problem.k = weight.k;
-    problem.experts = count;
-    problem.expert_bytes = weight.expert_bytes;
-    problem.x_stride = x.stride;
-    problem.y_stride = y.stride;
-    ATLAS_ASSIGN_OR_RETURN(problem.x, encoded(x, weight));
-    problem.y = y.at;
-    problem.y.offset += one.y_first * sizeof(float);
-    problem.weight = {weight.buffer, 0, 0};
-    problem.offsets = experts.offsets;
-    problem.source = source;
-    problem.workspace = kNowhere;
+    std::vector<AtlasGroupedProblem> problems;
+    const auto add_problem = [&](const PlacedWeight& one) {
+      const Weight& part = builder_.plan.weights[one.weight];
+      AtlasGroupedProblem& problem = problems.emplace_back();
+      problem.struct_size = sizeof(problem);
+      problem.max_rows = experts.max_rows;
+      problem.platform = builder_.plan.platform.c_str();
+      problem.format = part.format.c_str();
+      problem.n = part.n;
+      problem.k = part.k;
+      problem.experts = count;
+      problem.expert_bytes = part.expert_bytes;
+      problem.x_stride = x.stride;
+      problem.y_stride = y.stride;
+      problem.y = y.at;
+      problem.y.offset += one.y_first * sizeof(float);
+      problem.weight = {part.buffer, 0, 0};
+      problem.offsets = experts.offsets;
+      problem.source = source;
+      problem.workspace = kNowhere;
+    };
+    const auto needs = [&](AtlasLinearNeeds& needed) {
+      needed.struct_size = sizeof(needed);
+      return abi::call(context, backend.api->grouped_needs, &problems.front(), &needed);
+    };
+    add_problem(placed[i++]);
     AtlasLinearNeeds needed{};
-    needed.struct_size = sizeof(needed);
-    ATLAS_RETURN_IF_ERROR(abi::call(context, backend.api->grouped_needs, &problem, &needed));
+    ATLAS_RETURN_IF_ERROR(needs(needed));
+    for (; i < placed.size() && problems.size() < needed.most_beside; ++i) {
+      const Weight& next = builder_.plan.weights[placed[i].weight];
+      if (next.plugin != weight.plugin || next.format != weight.format) break;
+      add_problem(placed[i]);
+    }
+    for (size_t p = 0; p + 1 < problems.size(); ++p) problems[p].beside = &problems[p + 1];
+    ATLAS_RETURN_IF_ERROR(needs(needed));
+    AtlasGroupedProblem& problem = problems.front();
+    ATLAS_ASSIGN_OR_RETURN(problem.x, encoded(x, weight));
     if (needed.workspace_bytes != 0) {
       problem.workspace = workspace("workspace", needed.workspace_bytes);
     }

@@ -102,7 +102,12 @@ class StepLowering {
   Status lower(const EmbedOp& op);
   Status lower(const LinearOp& op);
   Status lower(const MoeOp& op);
-  Status product(const Rows& x, const Rows& y, const Weight& weight, bool add);
+  /// A weight, and the columns of a product's outputs that are its.
+  struct ProductPart {
+    const Weight* weight;
+    Rows y;
+  };
+  Status product(const Rows& x, std::span<const ProductPart> parts, bool add);
   Status products(const Rows& x, const std::vector<PlacedWeight>& placed, const Rows& y, bool add);
   Status product_then_add(const AtlasLinearProblem& fused, const Rows& y, const Weight& weight);
   /// Where x lies in the input encoding that `weight` wants; plans it unless the step holds it.

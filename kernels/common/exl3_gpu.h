@@ -107,9 +107,10 @@ inline constexpr uint32_t kExl3SegmentBlocks = 4;  // blocks of 128, at most
 constexpr uint32_t exl3_segments(uint32_t k) {
   return (k / kExl3Block + kExl3SegmentBlocks - 1) / kExl3SegmentBlocks;
 }
-/// The first block of 128 of a segment: they are as equal as can be.
+/// The first block of 128 of a segment: they are as equal as can be. (A product of 32 bits: its
+/// division is on the way of a launch's first loads.)
 constexpr uint32_t exl3_segment_begin(uint32_t k, uint32_t segment) {
-  return static_cast<uint32_t>(uint64_t{segment} * (k / kExl3Block) / exl3_segments(k));
+  return segment * (k / kExl3Block) / exl3_segments(k);
 }
 
 // ---- Encoded rows ----
@@ -168,20 +169,15 @@ ATLAS_PARAMS(Exl3EncodeParams,
   uint32_t rows;              // room for so many
 );
 
-/// Products. exl3_few_<codebook>: from encoded rows, or from x where there are none; grid
-/// (exl3_few_blocks(n), runs, segments). exl3_many_<codebook>: from encoded rows, grid (n / 128, tiles of
-/// rows). A run is all rows, or those of one expert.
+/// exl3_many_<codebook>: a product from encoded rows, grid (n / 128, tiles of rows). A run is all rows,
+/// or those of one expert.
 ATLAS_PARAMS(Exl3ProductGpuParams,
-  const float* x;        // if rows are not encoded
-  const void* encoded;   // or null
+  const void* encoded;
   const float* powers;
-  void* weight;          // of expert 0; its counters are written
-  float* sums;           // [segments, rows, n]; none of many
+  const void* weight;    // of expert 0
   float* y;
   const uint32_t* row_count;
   const uint32_t* offsets;
-  const uint32_t* source;  // of x
-  uint64_t x_stride;
   uint64_t y_stride;
   uint64_t expert_bytes;
   uint32_t n;
@@ -190,10 +186,39 @@ ATLAS_PARAMS(Exl3ProductGpuParams,
   uint32_t experts;
   uint32_t rows;         // room for so many
   uint32_t epilogue;     // ATLAS_EPILOGUE_*
-  uint32_t by_row;       // runs of the grid are counted by rows: one that begins no run does nothing
   uint32_t inputs;       // n and k without their padding
   uint32_t outputs;
-  uint32_t reserved;
+);
+
+/// Weights that one launch of exl3_few multiplies with the same rows: parts of the launch.
+inline constexpr uint32_t kExl3Parts = 4;
+
+/// exl3_few_<codebook>: products from encoded rows, or from x where there are none; grid (blocks of all
+/// parts, runs, segments). The outputs of parts stand side by side in `sums`.
+ATLAS_PARAMS(Exl3FewParams,
+  void* weight[kExl3Parts];            // of expert 0; its counters are written
+  uint64_t expert_bytes[kExl3Parts];
+  uint32_t first_block[kExl3Parts];    // blocks of the parts before; of parts that are not: 2^32 - 1
+  uint32_t n[kExl3Parts];              // padded
+  uint32_t outputs[kExl3Parts];        // n without its padding
+  uint32_t k;
+  uint32_t inputs;                     // k without its padding
+  uint32_t units;
+  uint32_t experts;
+  uint32_t rows;                       // room for so many
+  uint32_t columns;                    // n of all parts together
+  uint32_t epilogue;                   // ATLAS_EPILOGUE_*
+  uint32_t by_row;   // runs of the grid are counted by rows: one that begins no run does nothing
+  const uint32_t* row_count;
+  const uint32_t* offsets;
+  const uint32_t* source;              // of x
+  const float* x;                      // if rows are not encoded
+  uint64_t x_stride;
+  const void* encoded[kExl3Parts];     // or null
+  const float* powers[kExl3Parts];
+  float* sums;                         // [segments, rows, columns]
+  float* y[kExl3Parts];
+  uint64_t y_stride[kExl3Parts];
 );
 
 // clang-format on
@@ -221,13 +246,16 @@ constexpr uint32_t exl3_few_shared(Exl3Lanes form, uint32_t units, bool encodes)
   return 64 + kExl3FewWarps * exl3_ring_bytes(form, units, kExl3Ahead) + rows;
 }
 
+inline constexpr uint32_t kExl3EncodeWarps = kExl3SegmentBlocks;
+inline constexpr uint32_t kExl3EncodeThreads = kExl3EncodeWarps * device::kMatrixLanes;
 /// exl3_encode: with few rows a block does a segment of one row, a warp 128 elements, for its
 /// latency; with many a segment of so many rows, a warp whole segments, for its instructions.
-inline constexpr uint32_t kExl3EncodeRows = 2 * kExl3FewWarps;
+inline constexpr uint32_t kExl3EncodeRows = 2 * kExl3EncodeWarps;
 inline constexpr uint32_t kExl3EncodeFew = 128;
 constexpr uint32_t exl3_encode_blocks(uint32_t rows) {
   return rows <= kExl3EncodeFew ? rows : (rows + kExl3EncodeRows - 1) / kExl3EncodeRows;
 }
+
 
 /// exl3_many: a block does 128 outputs of so many rows, each of its warps a group of outputs.
 constexpr uint32_t exl3_many_rows(Exl3Lanes form) { return form == Exl3Lanes::kMmaSync ? 64 : 32; }

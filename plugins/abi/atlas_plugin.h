@@ -12,6 +12,7 @@
  *
  * Versions: 1.0 first version. 1.1 products of experts (grouped_needs, plan_grouped), weights with
  * a head, attention over a set of rows, with state a slot and anchors, indexers and Gated DeltaNet.
+ * 1.2 products beside one another.
  */
 #ifndef ATLAS_PLUGIN_H_
 #define ATLAS_PLUGIN_H_
@@ -24,7 +25,7 @@ extern "C" {
 #endif
 
 #define ATLAS_ABI_MAJOR 1
-#define ATLAS_ABI_MINOR 1
+#define ATLAS_ABI_MINOR 2
 
 /* ---- Codes and errors ---- */
 
@@ -231,6 +232,9 @@ typedef struct AtlasLinearProblem {
   AtlasBufferRef row_count; /* uint32 on the device: rows in this run, at most max_rows */
   AtlasBufferRef workspace;
   uint64_t x_stride; /* elements from one float32 row of x to the next, without an encoding */
+  /* 1.2: another product of the same x, rows, k, format and epilogue, which the plugin may do in the
+   * same record; null: none. Of the first problem only x, row_count and workspace are used. */
+  const struct AtlasLinearProblem* beside;
 } AtlasLinearProblem;
 
 typedef struct AtlasLinearNeeds {
@@ -239,6 +243,9 @@ typedef struct AtlasLinearNeeds {
   uint64_t workspace_bytes;
   char input_encoding[32]; /* "": float32 rows; otherwise the core plans `plan_encode` once per x */
   uint64_t encoded_row_bytes;
+  /* 1.2: products, the first included, that a call takes together; 0 or 1: one. */
+  uint32_t most_beside;
+  uint32_t reserved;
 } AtlasLinearNeeds;
 
 typedef struct AtlasEncodeProblem {
@@ -287,6 +294,8 @@ typedef struct AtlasGroupedProblem {
   AtlasBufferRef offsets;      /* uint32[experts + 1] on the device; the last is the rows of y */
   AtlasBufferRef source;       /* uint32[max_rows] on the device; absent: row i of x */
   AtlasBufferRef workspace;    /* of grouped_needs's workspace_bytes; absent: none are needed */
+  /* 1.2: as in AtlasLinearProblem; offsets and source are those of the first, too. */
+  const struct AtlasGroupedProblem* beside;
 } AtlasGroupedProblem;
 
 /* All calls are thread safe and remember nothing. */

@@ -1,5 +1,6 @@
 // Records of EXL3's products on GPUs: which kernel for how many rows, grids, workspace.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/common/platforms.h"
 #include "kernels/common/tuning.h"
@@ -45,50 +46,147 @@ std::string product_kernel(Way way, Format format) {
 
 uint32_t padded(uint64_t size) { return static_cast<uint32_t>(kernels::exl3_padded(size)); }
 
+/// Encoded rows and their powers of each part, `part` bytes; then sums.
 struct Workspace {
-  uint64_t powers = 0, sums = 0, bytes = 0;
+  uint64_t powers = 0, part = 0, sums = 0, bytes = 0;
 };
-Workspace workspace_of(const char* platform, uint64_t rows, uint64_t outputs, uint64_t inputs,
-                       uint64_t experts) {
-  const uint64_t n = padded(outputs), k = padded(inputs);
-  // Rows, n and k are below 2^32, and a product of all three overflows only with sizes that no
-  // memory has: in 128 bits nothing does.
+Workspace workspace_of(const char* platform, uint64_t rows, uint64_t n, uint64_t parts,
+                       uint64_t inputs, uint64_t experts) {
+  const uint64_t k = padded(inputs);
+  // Rows, n and k are below 2^32 (n 2^34), and a product of all three overflows only with sizes that
+  // no memory has: in 128 bits nothing does.
   using Wide = unsigned __int128;
   const Wide segments = kernels::exl3_segments(static_cast<uint32_t>(k));
   const auto aligned = [](Wide bytes) { return (bytes + 255) / 256 * 256; };
-  const Way way = way_of(platform, rows, experts, outputs, inputs);
+  const Way way = way_of(platform, rows, experts, n, inputs);
   const Wide encoded = way == Way::kAlone ? 0 : aligned(Wide{(rows + 15) / 16 * 16} * k * 2);
-  const Wide powers = way == Way::kAlone ? 0 : aligned(segments * rows * 4);
-  const Wide sums = way == Way::kMany ? 0 : segments * rows * n * 4;
-  if ((encoded + powers + sums) >> 63 != 0) {
+  const Wide part = encoded + (way == Way::kAlone ? 0 : aligned(segments * rows * 4));
+  const Wide all = way == Way::kMany ? part : part * parts + segments * rows * n * 4;
+  if (all >> 63 != 0) {
     throw sdk::Failure(ATLAS_INVALID_ARGUMENT,
                        "a product of " + std::to_string(rows) + " rows needs over 2^63 bytes");
   }
-  return {static_cast<uint64_t>(encoded), static_cast<uint64_t>(encoded + powers),
-          static_cast<uint64_t>(encoded + powers + sums)};
+  return {static_cast<uint64_t>(encoded), static_cast<uint64_t>(part),
+          static_cast<uint64_t>(part * parts), static_cast<uint64_t>(all)};
 }
 
-AtlasCode emit_encode(const Product& product, const Workspace& workspace,
-                      const AtlasRecordSink* sink, AtlasError* error) {
+/// Padded outputs of all parts.
+uint64_t outputs_of(std::span<const Product> parts) {
+  uint64_t n = 0;
+  for (const Product& part : parts) n += padded(part.n);
+  return n;
+}
+
+/// Encodes the rows of `first` for the weight of `part`, to `encoded`.
+AtlasCode emit_encode(const Product& first, const Product& part, AtlasBufferRef encoded,
+                      const Workspace& workspace, const AtlasRecordSink* sink, AtlasError* error) {
   sdk::Launch<kernels::Exl3EncodeParams> launch("exl3_encode", kernels::kExl3EncodeParamsDigest);
   auto& params = launch.params;
-  launch.point(&params.x, product.x);
-  launch.point(&params.weight, product.weight);
-  launch.point(&params.encoded, product.workspace);
-  launch.point(&params.powers, behind(product.workspace, workspace.powers));
-  launch.point(&params.row_count, product.row_count);
-  launch.point(&params.offsets, product.offsets);
-  launch.point(&params.source, product.source);
-  params.x_stride = product.x_stride;
-  params.expert_bytes = product.expert_bytes;
-  params.k = padded(product.k);
-  params.inputs = product.k;
-  params.experts = product.experts;
-  params.rows = product.max_rows;
-  launch.grid(kernels::exl3_encode_blocks(product.max_rows), kernels::exl3_segments(params.k));
-  launch.block(kernels::kExl3FewThreads);
+  launch.point(&params.x, first.x);
+  launch.point(&params.weight, part.weight);
+  launch.point(&params.encoded, encoded);
+  launch.point(&params.powers, behind(encoded, workspace.powers));
+  launch.point(&params.row_count, first.row_count);
+  launch.point(&params.offsets, first.offsets);
+  launch.point(&params.source, first.source);
+  params.x_stride = first.x_stride;
+  params.expert_bytes = part.expert_bytes;
+  params.k = padded(first.k);
+  params.inputs = first.k;
+  params.experts = first.experts;
+  params.rows = first.max_rows;
+  launch.grid(kernels::exl3_encode_blocks(first.max_rows), kernels::exl3_segments(params.k));
+  launch.block(kernels::kExl3EncodeThreads);
   launch.shared_bytes(64);
-  launch.bytes_read(uint64_t{product.busy} * 2 * params.k);
+  launch.bytes_read(uint64_t{first.busy} * 2 * params.k);
+  return launch.emit(sink, error);
+}
+
+/// A product of many rows, which are encoded.
+AtlasCode emit_many(Exl3Lanes lanes, const Product& first, const Product& part,
+                    const Workspace& workspace, const AtlasRecordSink* sink, AtlasError* error) {
+  const std::string name = product_kernel(Way::kMany, part.format);
+  sdk::Launch<kernels::Exl3ProductGpuParams> launch(name.c_str(),
+                                                    kernels::kExl3ProductGpuParamsDigest);
+  auto& params = launch.params;
+  launch.point(&params.encoded, first.workspace);
+  launch.point(&params.powers, behind(first.workspace, workspace.powers));
+  launch.point(&params.weight, part.weight);
+  launch.point(&params.y, part.y);
+  launch.point(&params.row_count, first.row_count);
+  launch.point(&params.offsets, first.offsets);
+  params.y_stride = part.y_stride;
+  params.expert_bytes = part.expert_bytes;
+  params.n = padded(part.n);
+  params.k = padded(part.k);
+  params.inputs = part.k;
+  params.outputs = part.n;
+  params.units = part.format.units;
+  params.experts = part.experts;
+  params.rows = first.max_rows;
+  params.epilogue = part.epilogue;
+  launch.grid(params.n / kernels::kExl3Block,
+              kernels::exl3_many_tiles(lanes, first.max_rows, part.experts));
+  launch.block(kernels::exl3_many_threads(lanes));
+  launch.shared_bytes(kernels::exl3_many_shared(lanes, part.format.units));
+  const uint64_t read =
+      kernels::exl3_gpu_bytes(part.format.units, part.n, part.k) - 2 * uint64_t{params.k};
+  launch.bytes_read(part.busy * read);
+  return launch.emit(sink, error);
+}
+
+/// All parts at once; rows are encoded, or by the kernel.
+AtlasCode emit_few(Exl3Lanes lanes, std::span<const Product> parts, Way way,
+                   const Workspace& workspace, const AtlasRecordSink* sink, AtlasError* error) {
+  const Product& first = parts.front();
+  const std::string name = product_kernel(way, first.format);
+  sdk::Launch<kernels::Exl3FewParams> launch(name.c_str(), kernels::kExl3FewParamsDigest);
+  auto& params = launch.params;
+  uint64_t blocks = 0, read = 0;
+  for (size_t i = 0; i < kernels::kExl3Parts; ++i) {
+    if (i >= parts.size()) {
+      params.first_block[i] = std::numeric_limits<uint32_t>::max();
+      continue;
+    }
+    const Product& part = parts[i];
+    launch.point(&params.weight[i], part.weight);
+    launch.point(&params.y[i], part.y);
+    if (way == Way::kFew) {
+      const AtlasBufferRef encoded = behind(first.workspace, i * workspace.part);
+      launch.point(&params.encoded[i], encoded);
+      launch.point(&params.powers[i], behind(encoded, workspace.powers));
+    }
+    params.y_stride[i] = part.y_stride;
+    params.expert_bytes[i] = part.expert_bytes;
+    params.n[i] = padded(part.n);
+    params.outputs[i] = part.n;
+    params.first_block[i] = static_cast<uint32_t>(blocks);
+    blocks += kernels::exl3_few_blocks(lanes, params.n[i]);
+    read += kernels::exl3_gpu_bytes(part.format.units, part.n, part.k) -
+            (way == Way::kAlone ? 0 : 2 * uint64_t{padded(part.k)});
+  }
+  if (way == Way::kAlone) {
+    launch.point(&params.x, first.x);
+    launch.point(&params.source, first.source);
+  }
+  launch.point(&params.sums, behind(first.workspace, workspace.sums));
+  launch.point(&params.row_count, first.row_count);
+  launch.point(&params.offsets, first.offsets);
+  params.x_stride = first.x_stride;
+  params.k = padded(first.k);
+  params.inputs = first.k;
+  params.columns = static_cast<uint32_t>(outputs_of(parts));
+  params.units = first.format.units;
+  params.experts = first.experts;
+  params.rows = first.max_rows;
+  params.epilogue = first.epilogue;
+  // A run is found by its expert, or by its first row where rows are fewer than experts.
+  params.by_row = first.experts != 0 && first.max_rows < first.experts ? 1 : 0;
+  const uint32_t runs = first.experts == 0 ? 1 : std::min(first.max_rows, first.experts);
+  launch.grid(static_cast<uint32_t>(blocks), runs, kernels::exl3_segments(params.k));
+  launch.block(kernels::kExl3FewThreads);
+  launch.shared_bytes(kernels::exl3_few_shared(lanes, first.format.units, way == Way::kAlone));
+  launch.bytes_read(first.busy * read);
   return launch.emit(sink, error);
 }
 
@@ -103,65 +201,34 @@ Exl3Lanes lanes_of(const char* platform) {
   return found->runtime == kernels::Runtime::kHip ? Exl3Lanes::kWmma : Exl3Lanes::kMmaSync;
 }
 
-uint64_t gpu_workspace_bytes(const char* platform, uint64_t rows, uint64_t n, uint64_t k,
-                             uint64_t experts) {
-  return workspace_of(platform, rows, n, k, experts).bytes;
+uint64_t gpu_workspace_bytes(const char* platform, uint64_t rows, uint64_t n, uint64_t parts,
+                             uint64_t k, uint64_t experts) {
+  return workspace_of(platform, rows, n, parts, k, experts).bytes;
 }
 
-AtlasCode plan_gpu_product(const char* platform, const Product& product,
-                           const AtlasRecordSink* sink, AtlasError* error) {
+AtlasCode plan_gpu_products(const char* platform, std::span<const Product> parts,
+                            const AtlasRecordSink* sink, AtlasError* error) {
   const Exl3Lanes lanes = lanes_of(platform);
+  const Product& first = parts.front();
+  const uint64_t n = outputs_of(parts);
   const Workspace workspace =
-      workspace_of(platform, product.max_rows, product.n, product.k, product.experts);
-  const Way way = way_of(platform, product.max_rows, product.experts, product.n, product.k);
-  if (way != Way::kAlone) {
-    const AtlasCode code = emit_encode(product, workspace, sink, error);
+      workspace_of(platform, first.max_rows, n, parts.size(), first.k, first.experts);
+  const Way way = way_of(platform, first.max_rows, first.experts, n, first.k);
+  if (way == Way::kMany) {
+    for (const Product& part : parts) {
+      const AtlasCode code = emit_encode(first, part, first.workspace, workspace, sink, error);
+      if (code != ATLAS_OK) return code;
+      const AtlasCode product = emit_many(lanes, first, part, workspace, sink, error);
+      if (product != ATLAS_OK) return product;
+    }
+    return ATLAS_OK;
+  }
+  for (size_t i = 0; way == Way::kFew && i < parts.size(); ++i) {
+    const AtlasCode code = emit_encode(first, parts[i], behind(first.workspace, i * workspace.part),
+                                       workspace, sink, error);
     if (code != ATLAS_OK) return code;
   }
-  const std::string name = product_kernel(way, product.format);
-  sdk::Launch<kernels::Exl3ProductGpuParams> launch(name.c_str(),
-                                                    kernels::kExl3ProductGpuParamsDigest);
-  auto& params = launch.params;
-  if (way == Way::kAlone) {
-    launch.point(&params.x, product.x);
-    launch.point(&params.source, product.source);
-  } else {
-    launch.point(&params.encoded, product.workspace);
-    launch.point(&params.powers, behind(product.workspace, workspace.powers));
-  }
-  launch.point(&params.weight, product.weight);
-  if (way != Way::kMany) launch.point(&params.sums, behind(product.workspace, workspace.sums));
-  launch.point(&params.y, product.y);
-  launch.point(&params.row_count, product.row_count);
-  launch.point(&params.offsets, product.offsets);
-  params.x_stride = product.x_stride;
-  params.y_stride = product.y_stride;
-  params.expert_bytes = product.expert_bytes;
-  params.n = padded(product.n);
-  params.k = padded(product.k);
-  params.inputs = product.k;
-  params.outputs = product.n;
-  params.units = product.format.units;
-  params.experts = product.experts;
-  params.rows = product.max_rows;
-  params.epilogue = product.epilogue;
-  if (way == Way::kMany) {
-    launch.grid(params.n / kernels::kExl3Block,
-                kernels::exl3_many_tiles(lanes, product.max_rows, product.experts));
-    launch.block(kernels::exl3_many_threads(lanes));
-    launch.shared_bytes(kernels::exl3_many_shared(lanes, product.format.units));
-  } else {
-    // A run is found by its expert, or by its first row where rows are fewer than experts.
-    params.by_row = product.experts != 0 && product.max_rows < product.experts ? 1 : 0;
-    const uint32_t runs = product.experts == 0 ? 1 : std::min(product.max_rows, product.experts);
-    launch.grid(kernels::exl3_few_blocks(lanes, params.n), runs, kernels::exl3_segments(params.k));
-    launch.block(kernels::kExl3FewThreads);
-    launch.shared_bytes(kernels::exl3_few_shared(lanes, product.format.units, way == Way::kAlone));
-  }
-  const uint64_t read = kernels::exl3_gpu_bytes(product.format.units, product.n, product.k) -
-                        (way == Way::kAlone ? 0 : 2 * uint64_t{params.k});
-  launch.bytes_read(product.busy * read);
-  return launch.emit(sink, error);
+  return emit_few(lanes, parts, way, workspace, sink, error);
 }
 
 AtlasCode plan_gpu_gather(const AtlasGatherProblem& problem, Format format,

@@ -6,7 +6,10 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "kernels/common/cpu_linear.h"
 #include "kernels/common/exl3.h"
@@ -77,16 +80,36 @@ Format check_problem(const Problem* problem, const char* type) {
   return format;
 }
 
-/// On CPUs: the transformed rows of x, then the sums.
+/// A product and those beside it, which must be alike.
+template <class Problem>
+Format check_problems(const Problem* problem, const char* type) {
+  const Format format = check_problem(problem, type);
+  for (const Problem* part = problem->beside; part != nullptr; part = part->beside) {
+    if (check_problem(part, type).name() != format.name() || part->k != problem->k ||
+        part->max_rows != problem->max_rows ||
+        std::string_view(part->platform) != problem->platform) {
+      refuse("products beside one another differ in format, k, rows or platform");
+    }
+  }
+  return format;
+}
+
+/// On CPUs: the transformed rows of x, then the sums; one product after the other.
 template <class Problem>
 uint64_t workspace_bytes(const Problem& problem, uint64_t experts) {
+  uint64_t n = 0, most = 0, parts = 0;
+  for (const Problem* part = &problem; part != nullptr; part = part->beside) {
+    n += exl3_padded(part->n);
+    most = std::max(most, exl3_padded(part->n));
+    if (++parts > kernels::kExl3Parts) refuse("there are over four products beside one another");
+  }
   if (is_gpu_platform(problem.platform)) {
-    return gpu_workspace_bytes(problem.platform, problem.max_rows, problem.n, problem.k, experts);
+    return gpu_workspace_bytes(problem.platform, problem.max_rows, n, parts, problem.k, experts);
   }
   // Below 2^32 * 2^32 * 4.
   uint64_t bytes = 0;
-  if (__builtin_mul_overflow(sizeof(float) * problem.max_rows,
-                             exl3_padded(problem.n) + exl3_padded(problem.k), &bytes)) {
+  if (__builtin_mul_overflow(sizeof(float) * problem.max_rows, most + exl3_padded(problem.k),
+                             &bytes)) {
     refuse("a product of " + std::to_string(problem.max_rows) + " rows needs over 2^64 bytes");
   }
   return bytes;
@@ -118,19 +141,8 @@ sdk::Launch<kernels::Exl3TransformParams> transform(const char* kernel, const Pr
   return launch;
 }
 
-AtlasCode plan_product(const char* platform, const Product& product, const AtlasRecordSink* sink,
-                       AtlasError* error) {
-  check_size(sink, "AtlasRecordSink");
-  check_present(product.x, "x");
-  check_present(product.y, "y");
-  check_present(product.weight, "the weight");
-  check_present(product.workspace, "the workspace");
-  check_stride("x_stride", product.x_stride, product.k);
-  check_stride("y_stride", product.y_stride, product.n);
-  if (is_gpu_platform(platform)) {
-    return plan_gpu_product(platform, product, sink, error);
-  }
-
+AtlasCode plan_cpu_product(const Product& product, const AtlasRecordSink* sink,
+                           AtlasError* error) {
   auto input = transform("exl3_input", product, product.k);
   input.point(&input.params.x, product.x);
   input.point(&input.params.y, inputs_of(product));
@@ -175,6 +187,28 @@ AtlasCode plan_product(const char* platform, const Product& product, const Atlas
   output.params.scale_offset = 2 * exl3_padded(product.k);
   output.params.epilogue = product.epilogue;
   return output.emit(sink, error);
+}
+
+AtlasCode plan_products(const char* platform, std::span<Product> parts,
+                        const AtlasRecordSink* sink, AtlasError* error) {
+  check_size(sink, "AtlasRecordSink");
+  const Product& first = parts.front();
+  check_present(first.x, "x");
+  check_present(first.workspace, "the workspace");
+  check_stride("x_stride", first.x_stride, first.k);
+  for (const Product& part : parts) {
+    check_present(part.y, "y");
+    check_present(part.weight, "the weight");
+    check_stride("y_stride", part.y_stride, part.n);
+  }
+  if (is_gpu_platform(platform)) return plan_gpu_products(platform, parts, sink, error);
+  for (Product& part : parts) {
+    part.x = first.x;
+    part.workspace = first.workspace;
+    const AtlasCode code = plan_cpu_product(part, sink, error);
+    if (code != ATLAS_OK) return code;
+  }
+  return ATLAS_OK;
 }
 
 const char* layout_name(const char* platform) {
@@ -244,8 +278,10 @@ AtlasCode pack(const AtlasWeightQuery* query, const AtlasWeightClaim* claimed, u
   });
 }
 
-void fill_needs(uint64_t workspace, uint32_t epilogues, AtlasLinearNeeds* needs) {
+void fill_needs(const char* platform, uint64_t workspace, uint32_t epilogues,
+                AtlasLinearNeeds* needs) {
   *needs = AtlasLinearNeeds{};
+  needs->most_beside = is_gpu_platform(platform) ? kernels::kExl3Parts : 1;
   needs->struct_size = sizeof(*needs);
   needs->fused_epilogues = epilogues;
   needs->workspace_bytes = workspace;
@@ -254,10 +290,10 @@ void fill_needs(uint64_t workspace, uint32_t epilogues, AtlasLinearNeeds* needs)
 AtlasCode linear_needs(const AtlasLinearProblem* problem, AtlasLinearNeeds* needs,
                        AtlasError* error) {
   return guarded(error, [&]() -> AtlasCode {
-    check_problem(problem, "AtlasLinearProblem");
+    check_problems(problem, "AtlasLinearProblem");
     if (needs == nullptr) refuse("the needs are null");
-    fill_needs(workspace_bytes(*problem, 0), 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD,
-               needs);
+    fill_needs(problem->platform, workspace_bytes(*problem, 0),
+               1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD, needs);
     return ATLAS_OK;
   });
 }
@@ -265,9 +301,10 @@ AtlasCode linear_needs(const AtlasLinearProblem* problem, AtlasLinearNeeds* need
 AtlasCode grouped_needs(const AtlasGroupedProblem* problem, AtlasLinearNeeds* needs,
                         AtlasError* error) {
   return guarded(error, [&]() -> AtlasCode {
-    check_problem(problem, "AtlasGroupedProblem");
+    check_problems(problem, "AtlasGroupedProblem");
     if (needs == nullptr) refuse("the needs are null");
-    fill_needs(workspace_bytes(*problem, problem->experts), 1u << ATLAS_EPILOGUE_NONE, needs);
+    fill_needs(problem->platform, workspace_bytes(*problem, problem->experts),
+               1u << ATLAS_EPILOGUE_NONE, needs);
     return ATLAS_OK;
   });
 }
@@ -292,40 +329,52 @@ Product product_of(const Problem& problem, Format format) {
 AtlasCode plan_linear(const AtlasLinearProblem* problem, const AtlasRecordSink* sink,
                       AtlasError* error) {
   return guarded(error, [&]() -> AtlasCode {
-    Product product = product_of(*problem, check_problem(problem, "AtlasLinearProblem"));
+    const Format format = check_problems(problem, "AtlasLinearProblem");
     if (problem->epilogue > ATLAS_EPILOGUE_ADD) {
       throw Failure(ATLAS_UNIMPLEMENTED,
                     "epilogue " + std::to_string(problem->epilogue) + " is not fused by exl3");
     }
-    product.epilogue = problem->epilogue;
-    product.row_count = problem->row_count;
-    check_present(product.row_count, "the row count");
-    return plan_product(problem->platform, product, sink, error);
+    std::vector<Product> parts;
+    for (const AtlasLinearProblem* part = problem; part != nullptr; part = part->beside) {
+      if (part->epilogue != problem->epilogue) {
+        refuse("products beside one another differ in their epilogue");
+      }
+      Product& product = parts.emplace_back(product_of(*part, format));
+      product.epilogue = problem->epilogue;
+      product.row_count = problem->row_count;
+    }
+    check_present(problem->row_count, "the row count");
+    return plan_products(problem->platform, parts, sink, error);
   });
 }
 
 AtlasCode plan_grouped(const AtlasGroupedProblem* problem, const AtlasRecordSink* sink,
                        AtlasError* error) {
   return guarded(error, [&]() -> AtlasCode {
-    Product product = product_of(*problem, check_problem(problem, "AtlasGroupedProblem"));
-    const uint64_t least = is_gpu_platform(problem->platform)
-                               ? kernels::exl3_gpu_bytes(product.format.units, product.n, product.k)
-                               : kernels::exl3_bytes(product.format.units, product.n, product.k);
-    uint64_t all = 0;
-    if (problem->experts == 0 || problem->experts > std::numeric_limits<int32_t>::max() ||
-        problem->expert_bytes < least ||
-        __builtin_mul_overflow(problem->expert_bytes, uint64_t{problem->experts}, &all)) {
-      refuse(std::to_string(problem->experts) + " experts of expert_bytes " +
-             std::to_string(problem->expert_bytes) + "; there must be 1 to 2^31 - 1, each of " +
-             std::to_string(least) + " bytes at least");
+    const Format format = check_problems(problem, "AtlasGroupedProblem");
+    std::vector<Product> parts;
+    for (const AtlasGroupedProblem* part = problem; part != nullptr; part = part->beside) {
+      Product& product = parts.emplace_back(product_of(*part, format));
+      const uint64_t least = is_gpu_platform(problem->platform)
+                                 ? kernels::exl3_gpu_bytes(format.units, product.n, product.k)
+                                 : kernels::exl3_bytes(format.units, product.n, product.k);
+      uint64_t all = 0;
+      if (part->experts == 0 || part->experts > std::numeric_limits<int32_t>::max() ||
+          part->experts != problem->experts || part->expert_bytes < least ||
+          __builtin_mul_overflow(part->expert_bytes, uint64_t{part->experts}, &all)) {
+        refuse(std::to_string(part->experts) + " experts of expert_bytes " +
+               std::to_string(part->expert_bytes) +
+               "; there must be 1 to 2^31 - 1, as many of all products, each of " +
+               std::to_string(least) + " bytes at least");
+      }
+      product.experts = part->experts;
+      product.busy = std::min(part->max_rows, part->experts);
+      product.expert_bytes = part->expert_bytes;
+      product.offsets = problem->offsets;
+      product.source = problem->source;
     }
-    product.experts = problem->experts;
-    product.busy = std::min(problem->max_rows, problem->experts);
-    product.expert_bytes = problem->expert_bytes;
-    product.offsets = problem->offsets;
-    product.source = problem->source;
-    check_present(product.offsets, "offsets");
-    return plan_product(problem->platform, product, sink, error);
+    check_present(problem->offsets, "offsets");
+    return plan_products(problem->platform, parts, sink, error);
   });
 }
 
@@ -404,13 +453,13 @@ constexpr std::array kCpuKernels = {
 };
 constexpr std::array kGpuKernels = {
     Needed{"exl3_encode", kExl3EncodeParamsDigest},
-    Needed{"exl3_few_3inst", kExl3ProductGpuParamsDigest},
-    Needed{"exl3_few_mcg", kExl3ProductGpuParamsDigest},
-    Needed{"exl3_few_mul1", kExl3ProductGpuParamsDigest},
-    Needed{"exl3_few_mul1_k3", kExl3ProductGpuParamsDigest},
-    Needed{"exl3_few_mul1_k4", kExl3ProductGpuParamsDigest},
-    Needed{"exl3_few_mul1_k5", kExl3ProductGpuParamsDigest},
-    Needed{"exl3_few_mul1_k6", kExl3ProductGpuParamsDigest},
+    Needed{"exl3_few_3inst", kExl3FewParamsDigest},
+    Needed{"exl3_few_mcg", kExl3FewParamsDigest},
+    Needed{"exl3_few_mul1", kExl3FewParamsDigest},
+    Needed{"exl3_few_mul1_k3", kExl3FewParamsDigest},
+    Needed{"exl3_few_mul1_k4", kExl3FewParamsDigest},
+    Needed{"exl3_few_mul1_k5", kExl3FewParamsDigest},
+    Needed{"exl3_few_mul1_k6", kExl3FewParamsDigest},
     Needed{"exl3_many_3inst", kExl3ProductGpuParamsDigest},
     Needed{"exl3_many_mcg", kExl3ProductGpuParamsDigest},
     Needed{"exl3_many_mul1", kExl3ProductGpuParamsDigest},

@@ -1,6 +1,7 @@
 // A product as both kinds of platform plan it, and what planning on GPUs needs of it.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "kernels/common/exl3_gpu.h"
@@ -29,13 +30,15 @@ inline AtlasBufferRef behind(AtlasBufferRef buffer, uint64_t bytes) {
 bool is_gpu_platform(const char* platform);
 kernels::Exl3Lanes lanes_of(const char* platform);
 
-/// Workspace of a product on a GPU: encoded rows, their powers of two, sums of segments. Throws
-/// sdk::Failure if it has over 2^63 bytes.
-uint64_t gpu_workspace_bytes(const char* platform, uint64_t rows, uint64_t n, uint64_t k,
-                             uint64_t experts);
-/// Emits the records of a product on a GPU.
-AtlasCode plan_gpu_product(const char* platform, const Product& product,
-                           const AtlasRecordSink* sink, AtlasError* error);
+/// Workspace of `parts` products beside one another on a GPU, of `n` outputs together with their
+/// padding: encoded rows, their powers of two, sums of segments. Throws sdk::Failure if it has over
+/// 2^63 bytes.
+uint64_t gpu_workspace_bytes(const char* platform, uint64_t rows, uint64_t n, uint64_t parts,
+                             uint64_t k, uint64_t experts);
+/// Emits the records of products on a GPU: 1 to kernels::kExl3Parts, alike but for their weights,
+/// outputs and y; x, row count, offsets, source and workspace are those of the first.
+AtlasCode plan_gpu_products(const char* platform, std::span<const Product> parts,
+                            const AtlasRecordSink* sink, AtlasError* error);
 /// The record of a gather on a GPU. Sizes have been checked.
 AtlasCode plan_gpu_gather(const AtlasGatherProblem& problem, Format format,
                           const AtlasRecordSink* sink, AtlasError* error);

@@ -183,18 +183,18 @@ ATLAS_DEVICE void exl3_finish_row(const Exl3EncodeParams& params, Exl3Row& row,
   if (lane_index() == 0) store(params.powers + uint64_t{segment} * params.rows + row.row, power);
 }
 
-/// A segment of kExl3EncodeRows rows. A warp's two stand kExl3FewWarps apart, so that warps write
+/// A segment of kExl3EncodeRows rows. A warp's two stand kExl3EncodeWarps apart, so that warps write
 /// neighbouring rows of a tile together; both are asked for before anything waits.
 ATLAS_DEVICE void exl3_encode_many(const Exl3EncodeParams& params) {
   using namespace device;
-  static_assert(kExl3EncodeRows == 2 * kExl3FewWarps);
+  static_assert(kExl3EncodeRows == 2 * kExl3EncodeWarps);
   const uint32_t segment = block_index<1>();
   const uint32_t first = exl3_segment_begin(params.k, segment);
   const uint32_t blocks = exl3_segment_begin(params.k, segment + 1) - first;
   const uint32_t begin = block_index() * kExl3EncodeRows + warp_index();
   Exl3Row low = exl3_begin_row(params, begin, true, 0, first, blocks);
   if (!low.there) return;
-  Exl3Row high = exl3_begin_row(params, begin + kExl3FewWarps, false, low.expert, first, blocks);
+  Exl3Row high = exl3_begin_row(params, begin + kExl3EncodeWarps, false, low.expert, first, blocks);
   Exl3Scales scales;
   scales.bring(params, low.expert, first, blocks);
   exl3_finish_row(params, low, scales, segment, first, blocks);
@@ -203,7 +203,7 @@ ATLAS_DEVICE void exl3_encode_many(const Exl3EncodeParams& params) {
   exl3_finish_row(params, high, scales, segment, first, blocks);
 }
 
-ATLAS_DEVICE_KERNEL(exl3_encode, Exl3EncodeParams, kExl3FewThreads) {
+ATLAS_DEVICE_KERNEL(exl3_encode, Exl3EncodeParams, kExl3EncodeThreads) {
   using namespace device;
   if (params.rows > kExl3EncodeFew) return exl3_encode_many(params);
   const uint32_t row = block_index(), segment = block_index<1>();
@@ -217,9 +217,15 @@ ATLAS_DEVICE_KERNEL(exl3_encode, Exl3EncodeParams, kExl3FewThreads) {
   }
   const uint32_t from = params.source != nullptr ? load(params.source + row) : row;
   const uint32_t first = exl3_segment_begin(params.k, segment);
+  const uint32_t blocks = exl3_segment_begin(params.k, segment + 1) - first;
+  Exl3Quad quad{};
+  if (warp_index() < blocks) {
+    const uint32_t k = (first + warp_index()) * kExl3Block + 4 * lane_index();
+    quad = {exl3_floats(params.x + from * params.x_stride, k, params.inputs),
+            exl3_scales(weight, k)};
+  }
   const float power = exl3_encode_segment(
-      params.x + from * params.x_stride, params.inputs, weight, first,
-      exl3_segment_begin(params.k, segment + 1) - first, shared_memory<uint32_t>(),
+      quad, blocks, shared_memory<uint32_t>(),
       [&](uint32_t k, uint32_t two) {
         store_as(static_cast<uint8_t*>(params.encoded) +
                      exl3_encoded_offset(kExl3Lanes, params.k, row, first * kExl3Block + k),

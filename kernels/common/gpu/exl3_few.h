@@ -1,8 +1,8 @@
 // Products of few rows for every GPU pack, exl3_few_<codebook>: from encoded rows, or from x,
 // encoding as they go. Every weight is decoded once for 8 rows (WMMA: 16). A block does 64 outputs
-// (WMMA: 128) of one segment of k, a warp one group of outputs; the last block of 128 outputs to
-// come adds up the segments and transforms them. A counter in the weight's head says which is the
-// last, and is left at zero: one product of a weight at a time.
+// (WMMA: 128) of one part and one segment of k, a warp one group of outputs; the last block of 128
+// outputs to come adds up the segments and transforms them. A counter in the weight's head says
+// which is the last, and is left at zero: one product of a weight at a time.
 #pragma once
 
 #include "kernels/common/device/early.h"
@@ -10,35 +10,90 @@
 
 namespace atlas::kernels {
 
-/// Shared memory: a word that says who is last, four for exl3_encode_segment; the ring of each
-/// warp; the rows that the block encodes and their powers.
+/// Shared memory: words that say who is last and which run the block has, a word a warp for
+/// exl3_encode_segment; the ring of each warp; the rows that the block encodes and their powers.
 inline constexpr uint32_t kExl3LargestAt = 16, kExl3RingAt = 64;
 
-/// What a block of a product works on.
+/// What a block works on.
 struct Exl3Work {
-  Exl3Run run;
-  const uint8_t* weight;            // of the run's expert
+  uint32_t part, block;             // block: of the part
   uint32_t segment, first, blocks;  // blocks of 128 inputs
   uint32_t rows_at;                 // of encoded rows in shared memory
+  Exl3Run run;
+  uint8_t* weight;  // of the run's expert
+
+  /// The group of outputs of this warp, in its part.
+  ATLAS_DEVICE uint32_t group() const { return block * kExl3FewWarps + device::warp_index(); }
 };
 
-/// Where a lane finds the inputs of its row, for step 0 of the segment.
-struct Exl3Source {
-  const uint8_t* from;
-  uint32_t step_bytes, half_bytes;
-};
+ATLAS_DEVICE Exl3Work exl3_work(const Exl3FewParams& params) {
+  Exl3Work work{};
+  ATLAS_UNROLL
+  for (uint32_t p = 1; p < kExl3Parts; ++p) {
+    if (device::block_index() >= params.first_block[p]) work.part = p;
+  }
+  work.block = device::block_index() - params.first_block[work.part];
+  work.segment = device::block_index<2>();
+  work.first = exl3_segment_begin(params.k, work.segment);
+  work.blocks = exl3_segment_begin(params.k, work.segment + 1) - work.first;
+  work.weight = static_cast<uint8_t*>(params.weight[work.part]);
+  return work;
+}
+
+/// The run of the grid's index: of that expert, or of the expert whose first row that is. All
+/// threads of the block take part; `found`: two words of shared memory.
+ATLAS_DEVICE Exl3Run exl3_find_run(const Exl3FewParams& params, uint32_t* found) {
+  using namespace device;
+  const uint32_t index = block_index<1>();
+  if (params.by_row == 0) {
+    const uint32_t begin = load(params.offsets + index);
+    return {begin, load(params.offsets + index + 1) - begin, index};
+  }
+  constexpr uint32_t kAtOnce = 4;
+  if (thread_index() == 0) store(found + 1, 0u);
+  block_barrier();  // before whoever finds it says so
+  for (uint32_t first = thread_index(); first < params.experts;
+       first += kAtOnce * kExl3FewThreads) {
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < kAtOnce; ++i) {
+      const uint32_t e = first + i * kExl3FewThreads;
+      if (e >= params.experts) continue;
+      const uint32_t begin = load(params.offsets + e), end = load(params.offsets + e + 1);
+      if (begin == index && end > index) {
+        store(found, e);
+        store(found + 1, end - begin);
+      }
+    }
+  }
+  block_barrier();
+  return {index, load(found + 1), load(found)};
+}
+
+// ---- Rows ----
+
+/// The input scales of the warp's block of 128.
+ATLAS_DEVICE device::Floats4 exl3_few_scales(const Exl3FewParams& params, const Exl3Work& work) {
+  using namespace device;
+  if (params.encoded[0] != nullptr || warp_index() >= work.blocks) return {};
+  return exl3_scales(work.weight, (work.first + warp_index()) * kExl3Block + 4 * lane_index());
+}
 
 /// Rows [row, row + rows) of the run into shared memory, encoded; their powers behind them.
-ATLAS_DEVICE void exl3_stage_rows(const Exl3ProductGpuParams& params, const Exl3Work& work,
-                                  uint32_t row, uint32_t rows) {
+ATLAS_DEVICE void exl3_stage_rows(const Exl3FewParams& params, const Exl3Work& work, uint32_t row,
+                                  uint32_t rows, const device::Floats4& scales) {
   using namespace device;
   for (uint32_t r = 0; r < rows; ++r) {
     const uint32_t at = work.run.begin + row + r;
     const uint32_t from = params.source != nullptr ? load(params.source + at) : at;
+    Exl3Quad quad{{}, scales};
+    if (warp_index() < work.blocks) {
+      quad.x = exl3_floats(params.x + from * params.x_stride,
+                           (work.first + warp_index()) * kExl3Block + 4 * lane_index(),
+                           params.inputs);
+    }
     uint8_t* to = shared_memory<uint8_t>(work.rows_at + r * kExl3StagedRowBytes);
     const float power = exl3_encode_segment(
-        params.x + from * params.x_stride, params.inputs, work.weight, work.first, work.blocks,
-        shared_memory<uint32_t>(kExl3LargestAt), [&](uint32_t k, uint32_t two) {
+        quad, work.blocks, shared_memory<uint32_t>(kExl3LargestAt), [&](uint32_t k, uint32_t two) {
           store_as(to + k / kExl3Tile * 32 + exl3_element_offset(kExl3Lanes, k % kExl3Tile), two);
         });
     if (thread_index() == 0) {
@@ -48,36 +103,44 @@ ATLAS_DEVICE void exl3_stage_rows(const Exl3ProductGpuParams& params, const Exl3
   block_barrier();  // the rows are there before they are multiplied
 }
 
+/// Where a lane finds the inputs of its row, for step 0 of the segment.
+struct Exl3Source {
+  const uint8_t* from;
+  uint32_t step_bytes, half_bytes;
+};
+
 /// The lane's row among [row, row + rows): in shared memory, or encoded.
-ATLAS_DEVICE Exl3Source exl3_source(const Exl3ProductGpuParams& params, const Exl3Work& work,
+ATLAS_DEVICE Exl3Source exl3_source(const Exl3FewParams& params, const Exl3Work& work,
                                     uint32_t row, uint32_t rows) {
   using namespace device;
   constexpr uint32_t kRowTile = kExl3Shape.row_tile, kStepBytes = exl3_step_bytes(kExl3Lanes);
   // Rows that are not there repeat the last one; their sums go nowhere.
   const uint32_t r = exl3_input_row() < rows ? exl3_input_row() : rows - 1;
-  if (params.encoded == nullptr) {
+  if (params.encoded[0] == nullptr) {
     return {shared_memory<uint8_t>(work.rows_at + r * kExl3StagedRowBytes + exl3_input_tile() * 32),
             kExl3Shape.inputs, 16};
   }
   const uint32_t at = work.run.begin + row + r;
   const uint32_t first_step = work.first * kExl3Block / kExl3Shape.inputs * 2;
-  return {static_cast<const uint8_t*>(params.encoded) +
+  return {static_cast<const uint8_t*>(params.encoded[work.part]) +
               at / kRowTile * exl3_row_tile_bytes(kExl3Lanes, params.k) +
               uint64_t{first_step} * kStepBytes +
               exl3_encoded_lane(kExl3Lanes, at % kRowTile, exl3_input_tile()),
           kStepBytes, kStepBytes / 2};
 }
 
+// ---- Products ----
+
 /// The warp's weights, the first of them on their way.
 template <uint32_t kUnits>
-ATLAS_DEVICE Exl3Stream<kUnits, kExl3Ahead> exl3_begin_weights(const Exl3ProductGpuParams& params,
+ATLAS_DEVICE Exl3Stream<kUnits, kExl3Ahead> exl3_begin_weights(const Exl3FewParams& params,
                                                                const Exl3Work& work) {
   using namespace device;
   constexpr uint32_t kPairInputs = kExl3Shape.inputs;
-  const uint64_t group = block_index() * kExl3FewWarps + warp_index();
-  const uint64_t pair = group * (params.k / kPairInputs) + work.first * kExl3Block / kPairInputs;
+  const uint64_t pair =
+      uint64_t{work.group()} * (params.k / kPairInputs) + work.first * kExl3Block / kPairInputs;
   Exl3Stream<kUnits, kExl3Ahead> stream(
-      work.weight + exl3_gpu_head_bytes(params.n, params.k) +
+      work.weight + exl3_gpu_head_bytes(params.n[work.part], params.k) +
           pair * exl3_pair_bytes(kExl3Lanes, kUnits),
       work.blocks * kExl3Block / kPairInputs,
       shared_memory<uint8_t>(kExl3RingAt +
@@ -90,16 +153,19 @@ ATLAS_DEVICE Exl3Stream<kUnits, kExl3Ahead> exl3_begin_weights(const Exl3Product
   return stream;
 }
 
+/// Where the sums of the part's outputs stand, of a row of a segment.
+ATLAS_DEVICE float* exl3_sums(const Exl3FewParams& params, const Exl3Work& work, uint32_t segment,
+                              uint32_t row) {
+  return params.sums + (uint64_t{segment} * params.rows + row) * params.columns +
+         params.first_block[work.part] * exl3_few_outputs(kExl3Lanes);
+}
+
 /// The sums of one segment for rows [row, row + rows) of the run, one tile of rows.
 template <Exl3Codebook kCodebook, uint32_t kUnits>
-ATLAS_DEVICE void exl3_few_rows(const Exl3ProductGpuParams& params, const Exl3Work& work,
-                                uint32_t row, uint32_t rows,
-                                Exl3Stream<kUnits, kExl3Ahead>& stream) {
+ATLAS_DEVICE void exl3_few_rows(const Exl3FewParams& params, const Exl3Work& work, uint32_t row,
+                                uint32_t rows, Exl3Stream<kUnits, kExl3Ahead>& stream) {
   using namespace device;
-  const uint32_t group = block_index() * kExl3FewWarps + warp_index();
   const uint32_t pairs = work.blocks * kExl3Block / kExl3Shape.inputs;
-  if (params.encoded == nullptr) exl3_stage_rows(params, work, row, rows);
-
   Exl3Source source = exl3_source(params, work, row, rows);
   Exl3Sums sums{};
   ATLAS_ROLLED
@@ -121,25 +187,27 @@ ATLAS_DEVICE void exl3_few_rows(const Exl3ProductGpuParams& params, const Exl3Wo
     const Cell cell = exl3_cell(lane_index(), i);
     const uint32_t r = cell.column;
     if (r >= rows) continue;
-    const uint64_t at = uint64_t{work.segment} * params.rows + work.run.begin + row + r;
+    const uint32_t at = work.run.begin + row + r;
     const float* powers =
-        params.encoded == nullptr
+        params.encoded[0] == nullptr
             ? shared_memory<float>(work.rows_at + kExl3StagedRows * kExl3StagedRowBytes) + r
-            : params.powers + at;
-    store(params.sums + at * params.n + group * kExl3Shape.outputs + cell.row,
+            : params.powers[work.part] + uint64_t{work.segment} * params.rows + at;
+    store(exl3_sums(params, work, work.segment, at) + work.group() * kExl3Shape.outputs + cell.row,
           sums.r[i] * load(powers));
   }
 }
 
+// ---- The end ----
+
 /// Whether this block is the last to come at its 128 outputs: then all sums are there.
-ATLAS_DEVICE bool exl3_is_last(const Exl3ProductGpuParams& params, const uint8_t* weight) {
+ATLAS_DEVICE bool exl3_is_last(const Exl3FewParams& params, const Exl3Work& work) {
   using namespace device;
   constexpr uint32_t kOutputs = exl3_few_outputs(kExl3Lanes);
   static_assert(kExl3Block % kOutputs == 0);
   const uint32_t comers = kExl3Block / kOutputs * exl3_segments(params.k);
-  auto* counter = reinterpret_cast<uint32_t*>(const_cast<uint8_t*>(weight) +
-                                              exl3_counter_offset(params.n, params.k)) +
-                  block_index() / (kExl3Block / kOutputs);
+  auto* counter = reinterpret_cast<uint32_t*>(
+                      work.weight + exl3_counter_offset(params.n[work.part], params.k)) +
+                  work.block / (kExl3Block / kOutputs);
   uint32_t* last = shared_memory<uint32_t>();
   block_barrier();  // the block's sums are written before it is counted
   if (thread_index() == 0) {
@@ -152,44 +220,43 @@ ATLAS_DEVICE bool exl3_is_last(const Exl3ProductGpuParams& params, const uint8_t
 }
 
 /// Adds up and transforms all rows of the run, 128 outputs.
-ATLAS_DEVICE void exl3_finish(const Exl3ProductGpuParams& params, const Exl3Work& work) {
+ATLAS_DEVICE void exl3_finish(const Exl3FewParams& params, const Exl3Work& work) {
   using namespace device;
   const uint32_t output =
-      block_index() * exl3_few_outputs(kExl3Lanes) / kExl3Block * kExl3Block + 4 * lane_index();
+      work.block * exl3_few_outputs(kExl3Lanes) / kExl3Block * kExl3Block + 4 * lane_index();
   const uint32_t segments = exl3_segments(params.k);
+  const uint64_t segment = uint64_t{params.rows} * params.columns;
   for (uint32_t r = warp_index(); r < work.run.rows; r += kExl3FewWarps) {
-    const uint64_t row = work.run.begin + r;
-    const float* from = params.sums + row * params.n + output;
+    const uint32_t row = work.run.begin + r;
+    const float* from = exl3_sums(params, work, 0, row) + output;
     Floats4 total{};
     for (uint32_t s = 0; s < segments; ++s) {
       const Floats4 sum = load_as<Floats4>(from);
-      from += uint64_t{params.rows} * params.n;
+      from += segment;
       ATLAS_UNROLL
       for (uint32_t i = 0; i < 4; ++i) total.f[i] += sum.f[i];
     }
-    exl3_write_outputs(total, work.weight + 2 * uint64_t{params.k}, output, params.outputs,
-                       params.y + row * params.y_stride, params.epilogue);
+    exl3_write_outputs(total, work.weight + 2 * uint64_t{params.k}, output,
+                       params.outputs[work.part],
+                       params.y[work.part] + row * params.y_stride[work.part], params.epilogue);
   }
 }
 
 template <Exl3Codebook kCodebook, uint32_t kUnits>
-ATLAS_DEVICE void exl3_few(const Exl3ProductGpuParams& params) {
+ATLAS_DEVICE void exl3_few(const Exl3FewParams& params) {
   using namespace device;
-  Exl3Work work;
-  work.weight = static_cast<const uint8_t*>(params.weight);
-  work.segment = block_index<2>();
-  work.first = exl3_segment_begin(params.k, work.segment);
-  work.blocks = exl3_segment_begin(params.k, work.segment + 1) - work.first;
+  Exl3Work work = exl3_work(params);
   work.rows_at = kExl3RingAt + kExl3FewWarps * exl3_ring_bytes(kExl3Lanes, kUnits, kExl3Ahead);
-  const bool dense = params.offsets == nullptr;
+  const bool dense = params.offsets == nullptr, encodes = params.encoded[0] == nullptr;
   if (!dense) {
     previous_done();
-    work.run = exl3_run(params.offsets, params.experts, params.by_row != 0, block_index<1>());
+    work.run = exl3_find_run(params, shared_memory<uint32_t>());
     if (work.run.rows == 0) return;
-    work.weight += work.run.expert * params.expert_bytes;
+    work.weight += work.run.expert * params.expert_bytes[work.part];
   }
   // Which weights these are is known before what they are multiplied with is there.
   Exl3Stream<kUnits, kExl3Ahead> stream = exl3_begin_weights<kUnits>(params, work);
+  const Floats4 scales = exl3_few_scales(params, work);
   if (dense) {
     previous_done();
     work.run = {0, load(params.row_count), 0};
@@ -198,17 +265,17 @@ ATLAS_DEVICE void exl3_few(const Exl3ProductGpuParams& params) {
       return;
     }
   }
-  const bool encodes = params.encoded == nullptr;
   const uint32_t tile = encodes ? kExl3StagedRows : kExl3Shape.row_tile;
   for (uint32_t row = 0;;) {
-    const uint32_t left = work.run.rows - row;
-    exl3_few_rows<kCodebook>(params, work, row, left < tile ? left : tile, stream);
+    const uint32_t left = work.run.rows - row, rows = left < tile ? left : tile;
+    if (encodes) exl3_stage_rows(params, work, row, rows, scales);
+    exl3_few_rows<kCodebook>(params, work, row, rows, stream);
     row += tile;
     if (row >= work.run.rows) break;
     if (encodes) block_barrier();  // rows are multiplied before others take their place
     stream = exl3_begin_weights<kUnits>(params, work);
   }
-  if (exl3_is_last(params, work.weight)) exl3_finish(params, work);
+  if (exl3_is_last(params, work)) exl3_finish(params, work);
 }
 
 }  // namespace atlas::kernels

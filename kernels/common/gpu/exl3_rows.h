@@ -30,20 +30,6 @@ ATLAS_DEVICE uint32_t exl3_expert_of(const uint32_t* offsets, uint32_t experts, 
   return low;
 }
 
-/// The run of experts of index `index`: of a row that begins one (`by_row`), or of an expert.
-ATLAS_DEVICE Exl3Run exl3_run(const uint32_t* offsets, uint32_t experts, bool by_row,
-                              uint32_t index) {
-  using namespace device;
-  uint32_t expert = index;
-  if (by_row) {
-    expert = exl3_expert_of(offsets, experts, index);
-    if (expert == experts) return {};
-  }
-  const uint32_t begin = load(offsets + expert), end = load(offsets + expert + 1);
-  if (by_row && begin != index) return {};
-  return {begin, end - begin, expert};
-}
-
 // ---- Transforms ----
 
 /// 128 values of a warp, four of each lane.
@@ -96,35 +82,38 @@ ATLAS_DEVICE float exl3_power_of_two(int32_t power) {
   return device::bits_as<float>(static_cast<uint32_t>(power + 127) << 23);
 }
 
-/// Encodes one segment of one row; all threads of a block of kExl3FewThreads take part. `x` (of
-/// `inputs`), `suh`: of the whole row. `largest`: a word of shared memory for each warp. put(k, two
-/// words of four f16) gets four elements. Returns the segment's power of two to all threads.
+/// The bits of the largest magnitude of a warp's values.
+ATLAS_DEVICE uint32_t exl3_largest(device::Floats4 v) {
+  uint32_t most = 0;
+  ATLAS_UNROLL
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t bits = device::bits_as<uint32_t>(v.f[i]) & 0x7fffffffu;
+    most = bits > most ? bits : most;
+  }
+  return device::warp_max(most);
+}
+
+/// Four elements of a row, and the scales of its weight for them.
+struct Exl3Quad {
+  device::Floats4 x, scales;
+};
+
+/// Encodes one segment of one row; all threads of a block of kExl3EncodeThreads take part, a warp does
+/// a block of 128 inputs, a lane `quad`, from element 4 * lane on. `largest`: a word of shared
+/// memory for each warp. put(k, two words of four f16) gets four elements, k from the segment's
+/// begin. Returns the segment's power of two to all threads.
 template <typename Put>
-ATLAS_DEVICE float exl3_encode_segment(const float* x, uint32_t inputs, const uint8_t* suh,
-                                       uint32_t first_block, uint32_t blocks, uint32_t* largest,
+ATLAS_DEVICE float exl3_encode_segment(const Exl3Quad& quad, uint32_t blocks, uint32_t* largest,
                                        const Put& put) {
   using namespace device;
-  static_assert(kExl3FewWarps == kExl3SegmentBlocks, "a warp does a block");
-  const uint32_t warp = warp_index(), at = 4 * lane_index();
+  static_assert(kExl3EncodeWarps == kExl3SegmentBlocks, "a warp does a block");
+  const uint32_t warp = warp_index();
   Floats4 v{};
   if (warp < blocks) {
-    const uint32_t k = (first_block + warp) * kExl3Block + at;
-    const Floats4 scales = exl3_scales(suh, k);
-    v = exl3_floats(x, k, inputs);
     ATLAS_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) v.f[i] *= scales.f[i];
+    for (uint32_t i = 0; i < 4; ++i) v.f[i] = quad.x.f[i] * quad.scales.f[i];
     v = exl3_butterflies(v);
-    uint32_t most = 0;
-    ATLAS_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) {
-      const uint32_t bits = bits_as<uint32_t>(v.f[i]) & 0x7fffffffu;
-      most = bits > most ? bits : most;
-    }
-    ATLAS_UNROLL
-    for (uint32_t flip = 16; flip != 0; flip /= 2) {
-      const uint32_t other = shuffle_xor(most, flip);
-      most = other > most ? other : most;
-    }
+    const uint32_t most = exl3_largest(v);
     if (lane_index() == 0) store(largest + warp, most);
   }
   block_barrier();  // all blocks' largest values are written before they are read
@@ -137,7 +126,7 @@ ATLAS_DEVICE float exl3_encode_segment(const float* x, uint32_t inputs, const ui
   const int32_t power = exl3_exponent(most);
   if (warp < blocks) {
     const float scale = exl3_power_of_two(-power);
-    const uint32_t k = warp * kExl3Block + at;
+    const uint32_t k = warp * kExl3Block + 4 * lane_index();
     put(k, f16_pair(v.f[0] * scale, v.f[1] * scale));
     put(k + 2, f16_pair(v.f[2] * scale, v.f[3] * scale));
   }

@@ -208,21 +208,22 @@ class GpuModule {
     }
     const uint32_t segments = exl3_segments(k);
     float* sums = machine.output<float>("sums", size_t{segments} * k * n);
-    Exl3ProductGpuParams params{};
-    params.encoded = machine.input("encoded", encoded);
-    params.powers = machine.input("powers", std::vector<float>(size_t{segments} * k, 1.0f));
-    params.weight = machine.in_out("weight", packed);
+    Exl3FewParams params{};
+    params.encoded[0] = machine.input("encoded", encoded);
+    params.powers[0] = machine.input("powers", std::vector<float>(size_t{segments} * k, 1.0f));
+    params.weight[0] = machine.in_out("weight", packed);
     params.sums = sums;
-    params.y = machine.output<float>("y", size_t{k} * n);
+    params.y[0] = machine.output<float>("y", size_t{k} * n);
     params.row_count = machine.input("row_count", std::vector{k});
-    params.y_stride = n;
-    params.n = params.outputs = n;
+    params.y_stride[0] = n;
+    params.n[0] = params.outputs[0] = params.columns = n;
+    std::fill(params.first_block + 1, params.first_block + kExl3Parts, 0xffffffffu);
     params.k = params.inputs = k;
     params.units = static_cast<uint32_t>(claim.group_bytes / 8 / k);
     params.rows = k;
     const std::string format = claim.format;
     const auto report = machine.run(
-        "exl3_few_" + format.substr(format.rfind('_') + 1), params, kExl3ProductGpuParamsDigest,
+        "exl3_few_" + format.substr(format.rfind('_') + 1), params, kExl3FewParamsDigest,
         {.shape = {exl3_few_blocks(lanes, n), 1, segments, kExl3FewThreads,
                    exl3_few_shared(lanes, params.units, false)}});
     INFO(report.text());
@@ -282,9 +283,11 @@ std::vector<float> first_rows(const std::vector<float>& values, uint32_t rows, u
 }
 
 /// Products of `count` experts, of which the first have `rows_of` rows, against plain products.
-/// `more_rows`: that the bucket has room for.
+/// `more_rows`: that the bucket has room for. `parts` of them beside one another: expert e of part p
+/// is module e + p.
 void check_experts(const std::string& platform, const std::string& codebook, double bits,
-                   uint32_t count, uint32_t more_rows, std::vector<uint32_t> rows_of) {
+                   uint32_t count, uint32_t more_rows, std::vector<uint32_t> rows_of,
+                   uint32_t parts = 1) {
   constexpr uint32_t kN = 128, kK = 256, kInputs = 40;
   std::vector<std::unique_ptr<GpuModule>> modules;
   rows_of.resize(count);
@@ -293,36 +296,47 @@ void check_experts(const std::string& platform, const std::string& codebook, dou
   const uint32_t rows = offsets.back();
   for (uint32_t i = 0; i < rows; ++i) source.push_back((7 * i + 3) % kInputs);
   const uint64_t expert_bytes = exl3_gpu_bytes(static_cast<uint32_t>(2 * bits), kN, kK) + 256;
-  std::vector<uint8_t> weights(expert_bytes * count);
   for (uint32_t e = 0; e < count; ++e) {
     modules.push_back(
         std::make_unique<GpuModule>(platform, SlowMatrix(codebook, bits, kN, kK, 100 + e)));
-    std::copy(modules[e]->packed.begin(), modules[e]->packed.end(),
-              weights.begin() + static_cast<ptrdiff_t>(e * expert_bytes));
   }
   const std::vector<float> x = normal_values(size_t{kInputs} * kK, 9);
   GpuRecords records(platform);
-  float* y = records.machine.output<float>("y", size_t{rows} * kN);
-  AtlasGroupedProblem problem{};
-  problem.struct_size = sizeof(problem);
-  problem.max_rows = std::max(rows, more_rows);
-  problem.platform = platform.c_str();
-  problem.format = modules.front()->claim.format;
-  problem.n = kN;
-  problem.k = kK;
-  problem.experts = count;
-  problem.expert_bytes = expert_bytes;
-  problem.x_stride = kK;
-  problem.y_stride = kN;
+  float* y = records.machine.output<float>("y", size_t{rows} * kN * parts);
+  std::vector<AtlasGroupedProblem> problems(parts);
+  for (uint32_t p = 0; p < parts; ++p) {
+    std::vector<uint8_t> weights(expert_bytes * count);
+    for (uint32_t e = 0; e < count; ++e) {
+      const std::vector<uint8_t>& packed = modules[(e + p) % count]->packed;
+      std::copy(packed.begin(), packed.end(),
+                weights.begin() + static_cast<ptrdiff_t>(e * expert_bytes));
+    }
+    AtlasGroupedProblem& problem = problems[p];
+    problem.struct_size = sizeof(problem);
+    problem.max_rows = std::max(rows, more_rows);
+    problem.platform = platform.c_str();
+    problem.format = modules.front()->claim.format;
+    problem.n = kN;
+    problem.k = kK;
+    problem.experts = count;
+    problem.expert_bytes = expert_bytes;
+    problem.x_stride = kK;
+    problem.y_stride = uint64_t{kN} * parts;
+    problem.y = records.buffer(y);
+    problem.y.offset = p * kN * sizeof(float);
+    problem.weight =
+        records.buffer(records.machine.in_out("weight " + std::to_string(p), weights));
+    problem.beside = p + 1 < parts ? &problem + 1 : nullptr;
+  }
+  AtlasGroupedProblem& problem = problems.front();
   problem.x = records.buffer(records.machine.input("x", x));
-  problem.y = records.buffer(y);
-  problem.weight = records.buffer(records.machine.in_out("weight", weights));
   problem.offsets = records.buffer(records.machine.input("offsets", offsets));
   problem.source = records.buffer(records.machine.input("source", source));
   AtlasError error{sizeof(AtlasError), {}};
   AtlasLinearNeeds needs{};
   needs.struct_size = sizeof(needs);
   REQUIRE(plugin().api.grouped_needs(&problem, &needs, &error) == ATLAS_OK);
+  REQUIRE(needs.most_beside >= parts);
   problem.workspace =
       records.buffer(records.machine.output<uint8_t>("workspace", needs.workspace_bytes));
   REQUIRE(plugin().api.plan_grouped(&problem, &records.sink, &error) == ATLAS_OK);
@@ -334,10 +348,57 @@ void check_experts(const std::string& platform, const std::string& codebook, dou
       const auto from = x.begin() + ptrdiff_t{kK} * source[i];
       inputs.insert(inputs.end(), from, from + kK);
     }
-    if (rows_of[e] == 0) continue;
-    const std::vector<float> expected = modules[e]->product(inputs, rows_of[e]).y;
-    REQUIRE(std::memcmp(found.data() + size_t{offsets[e]} * kN, expected.data(),
-                        expected.size() * sizeof(float)) == 0);
+    for (uint32_t p = 0; rows_of[e] != 0 && p < parts; ++p) {
+      const std::vector<float> expected = modules[(e + p) % count]->product(inputs, rows_of[e]).y;
+      for (uint32_t r = 0; r < rows_of[e]; ++r) {
+        REQUIRE(std::memcmp(found.data() + (size_t{offsets[e] + r} * parts + p) * kN,
+                            expected.data() + size_t{r} * kN, kN * sizeof(float)) == 0);
+      }
+    }
+  }
+}
+
+/// Dense products of different sizes beside one another have the bits of those alone.
+void check_beside(const std::string& platform, uint32_t rows, uint32_t epilogue) {
+  constexpr uint32_t kK = 384;
+  const uint32_t widths[] = {128, 384, 256};
+  std::vector<std::unique_ptr<GpuModule>> modules;
+  const std::vector<float> x = normal_values(size_t{rows} * kK, 19);
+  GpuRecords records(platform);
+  std::vector<AtlasLinearProblem> problems(std::size(widths));
+  std::vector<float*> y;
+  for (size_t p = 0; p < problems.size(); ++p) {
+    modules.push_back(std::make_unique<GpuModule>(
+        platform, SlowMatrix("mul1", 6, widths[p], kK, 40 + static_cast<uint32_t>(p))));
+    y.push_back(records.machine.in_out("y " + std::to_string(p),
+                                       std::vector<float>(size_t{rows} * widths[p], 1.5f)));
+    AtlasLinearProblem& problem = problems[p];
+    problem.struct_size = sizeof(problem);
+    problem.max_rows = rows;
+    problem.platform = platform.c_str();
+    problem.format = modules[p]->claim.format;
+    problem.n = problem.y_stride = widths[p];
+    problem.k = problem.x_stride = kK;
+    problem.epilogue = epilogue;
+    problem.y = records.buffer(y[p]);
+    problem.weight =
+        records.buffer(records.machine.in_out("weight " + std::to_string(p), modules[p]->packed));
+    problem.beside = p + 1 < problems.size() ? &problem + 1 : nullptr;
+  }
+  AtlasLinearProblem& problem = problems.front();
+  problem.x = records.buffer(records.machine.input("x", x));
+  problem.row_count = records.buffer(records.machine.input("row_count", std::vector{rows}));
+  AtlasError error{sizeof(AtlasError), {}};
+  AtlasLinearNeeds needs{};
+  needs.struct_size = sizeof(needs);
+  REQUIRE(plugin().api.linear_needs(&problem, &needs, &error) == ATLAS_OK);
+  problem.workspace =
+      records.buffer(records.machine.output<uint8_t>("workspace", needs.workspace_bytes));
+  REQUIRE(plugin().api.plan_linear(&problem, &records.sink, &error) == ATLAS_OK);
+  records.run(rows);
+  for (size_t p = 0; p < problems.size(); ++p) {
+    const Options options{.epilogue = epilogue, .start = 1.5f};
+    REQUIRE(same_bits(records.machine.contents(y[p]), modules[p]->product(x, rows, options).y));
   }
 }
 
@@ -428,6 +489,42 @@ TEST_SUITE("conformance/gpu_exl3") {
       check_experts(platform, "mcg", 3, 3, 200, {5, 130, 65});              // by exl3_many
       check_experts(platform, "mul1", 2.5, 50, 45, std::vector<uint32_t>(45, 1));  // by row
     }
+  }
+
+  TEST_CASE("gpu exl3: products beside one another have the bits of those alone") {
+    for (const char* platform : kGpuPlatforms) {
+      CAPTURE(platform);
+      check_experts(platform, "mul1", 4, 7, 0, {1, 2, 0, 9, 0, 1, 1}, 2);      // encoded as they go
+      check_experts(platform, "mul1", 3, 20, 70, {0, 1, 17, 30, 0, 2, 0}, 2);  // by exl3_few
+      check_experts(platform, "mcg", 3, 3, 200, {5, 130, 65}, 3);              // by exl3_many
+      for (const uint32_t rows : {1u, 5u, 21u, 110u}) {
+        check_beside(platform, rows, ATLAS_EPILOGUE_NONE);
+        check_beside(platform, rows, ATLAS_EPILOGUE_ADD);
+      }
+    }
+  }
+
+  TEST_CASE("gpu exl3: products that are not alike are refused beside one another") {
+    const GpuModule module("h200", SlowMatrix("mul1", 4, 128, 128, 1));
+    AtlasLinearProblem problems[2] = {};
+    for (AtlasLinearProblem& problem : problems) {
+      problem.struct_size = sizeof(problem);
+      problem.max_rows = 1;
+      problem.platform = "h200";
+      problem.format = module.claim.format;
+      problem.n = problem.k = 128;
+    }
+    problems[0].beside = &problems[1];
+    AtlasLinearNeeds needs{};
+    needs.struct_size = sizeof(needs);
+    AtlasError error{sizeof(AtlasError), {}};
+    CHECK(plugin().api.linear_needs(&problems[0], &needs, &error) == ATLAS_OK);
+    problems[1].k = 256;
+    CHECK(plugin().api.linear_needs(&problems[0], &needs, &error) == ATLAS_INVALID_ARGUMENT);
+    CHECK(std::string(error.message).find("beside one another") != std::string::npos);
+    problems[1].k = 128;
+    problems[1].format = "exl3_k3_mul1";
+    CHECK(plugin().api.linear_needs(&problems[0], &needs, &error) == ATLAS_INVALID_ARGUMENT);
   }
 
   TEST_CASE("gpu exl3: sizes that are no multiples of 128 are those of a padded trellis") {
