@@ -256,7 +256,6 @@ constexpr uint32_t exl3_encode_blocks(uint32_t rows) {
   return rows <= kExl3EncodeFew ? rows : (rows + kExl3EncodeRows - 1) / kExl3EncodeRows;
 }
 
-
 /// exl3_many: a block does 128 outputs of so many rows, each of its warps a group of outputs.
 constexpr uint32_t exl3_many_rows(Exl3Lanes form) { return form == Exl3Lanes::kMmaSync ? 64 : 32; }
 constexpr uint32_t exl3_many_threads(Exl3Lanes form) {

@@ -232,8 +232,8 @@ typedef struct AtlasLinearProblem {
   AtlasBufferRef row_count; /* uint32 on the device: rows in this run, at most max_rows */
   AtlasBufferRef workspace;
   uint64_t x_stride; /* elements from one float32 row of x to the next, without an encoding */
-  /* 1.2: another product of the same x, rows, k, format and epilogue, which the plugin may do in the
-   * same record; null: none. Of the first problem only x, row_count and workspace are used. */
+  /* 1.2: another product of the same x, rows, k, format and epilogue, which the plugin may do in
+   * the same record; null: none. Of the first problem only x, row_count and workspace are used. */
   const struct AtlasLinearProblem* beside;
 } AtlasLinearProblem;
 

@@ -53,8 +53,8 @@ struct Workspace {
 Workspace workspace_of(const char* platform, uint64_t rows, uint64_t n, uint64_t parts,
                        uint64_t inputs, uint64_t experts) {
   const uint64_t k = padded(inputs);
-  // Rows, n and k are below 2^32 (n 2^34), and a product of all three overflows only with sizes that
-  // no memory has: in 128 bits nothing does.
+  // Rows, n and k are below 2^32 (n 2^34), and a product of all three overflows only with sizes
+  // that no memory has: in 128 bits nothing does.
   using Wide = unsigned __int128;
   const Wide segments = kernels::exl3_segments(static_cast<uint32_t>(k));
   const auto aligned = [](Wide bytes) { return (bytes + 255) / 256 * 256; };

@@ -141,8 +141,7 @@ sdk::Launch<kernels::Exl3TransformParams> transform(const char* kernel, const Pr
   return launch;
 }
 
-AtlasCode plan_cpu_product(const Product& product, const AtlasRecordSink* sink,
-                           AtlasError* error) {
+AtlasCode plan_cpu_product(const Product& product, const AtlasRecordSink* sink, AtlasError* error) {
   auto input = transform("exl3_input", product, product.k);
   input.point(&input.params.x, product.x);
   input.point(&input.params.y, inputs_of(product));
@@ -189,8 +188,8 @@ AtlasCode plan_cpu_product(const Product& product, const AtlasRecordSink* sink,
   return output.emit(sink, error);
 }
 
-AtlasCode plan_products(const char* platform, std::span<Product> parts,
-                        const AtlasRecordSink* sink, AtlasError* error) {
+AtlasCode plan_products(const char* platform, std::span<Product> parts, const AtlasRecordSink* sink,
+                        AtlasError* error) {
   check_size(sink, "AtlasRecordSink");
   const Product& first = parts.front();
   check_present(first.x, "x");

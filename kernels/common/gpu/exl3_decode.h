@@ -193,7 +193,8 @@ ATLAS_DEVICE void exl3_each_segment(const Exl3Words<kUnits> (&words)[kGroups], c
 
 /// Formats that are met most have code for both segments.
 template <Exl3Codebook kCodebook, uint32_t kUnits>
-inline constexpr bool kExl3Hot = kCodebook != Exl3Codebook::k3Inst && (kUnits == 6 || kUnits == 8 || kUnits == 12);
+inline constexpr bool kExl3Hot = kCodebook != Exl3Codebook::k3Inst &&
+                                 (kUnits == 6 || kUnits == 8 || kUnits == 12);
 
 /// 32 bits of a segment that end with bit `end` (exclusive, 1 .. 16 * units).
 template <uint32_t kUnits>

@@ -183,8 +183,8 @@ ATLAS_DEVICE void exl3_finish_row(const Exl3EncodeParams& params, Exl3Row& row,
   if (lane_index() == 0) store(params.powers + uint64_t{segment} * params.rows + row.row, power);
 }
 
-/// A segment of kExl3EncodeRows rows. A warp's two stand kExl3EncodeWarps apart, so that warps write
-/// neighbouring rows of a tile together; both are asked for before anything waits.
+/// A segment of kExl3EncodeRows rows. A warp's two stand kExl3EncodeWarps apart, so that warps
+/// write neighbouring rows of a tile together; both are asked for before anything waits.
 ATLAS_DEVICE void exl3_encode_many(const Exl3EncodeParams& params) {
   using namespace device;
   static_assert(kExl3EncodeRows == 2 * kExl3EncodeWarps);
@@ -224,9 +224,8 @@ ATLAS_DEVICE_KERNEL(exl3_encode, Exl3EncodeParams, kExl3EncodeThreads) {
     quad = {exl3_floats(params.x + from * params.x_stride, k, params.inputs),
             exl3_scales(weight, k)};
   }
-  const float power = exl3_encode_segment(
-      quad, blocks, shared_memory<uint32_t>(),
-      [&](uint32_t k, uint32_t two) {
+  const float power =
+      exl3_encode_segment(quad, blocks, shared_memory<uint32_t>(), [&](uint32_t k, uint32_t two) {
         store_as(static_cast<uint8_t*>(params.encoded) +
                      exl3_encoded_offset(kExl3Lanes, params.k, row, first * kExl3Block + k),
                  two);

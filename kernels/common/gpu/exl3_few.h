@@ -87,9 +87,9 @@ ATLAS_DEVICE void exl3_stage_rows(const Exl3FewParams& params, const Exl3Work& w
     const uint32_t from = params.source != nullptr ? load(params.source + at) : at;
     Exl3Quad quad{{}, scales};
     if (warp_index() < work.blocks) {
-      quad.x = exl3_floats(params.x + from * params.x_stride,
-                           (work.first + warp_index()) * kExl3Block + 4 * lane_index(),
-                           params.inputs);
+      quad.x =
+          exl3_floats(params.x + from * params.x_stride,
+                      (work.first + warp_index()) * kExl3Block + 4 * lane_index(), params.inputs);
     }
     uint8_t* to = shared_memory<uint8_t>(work.rows_at + r * kExl3StagedRowBytes);
     const float power = exl3_encode_segment(
@@ -110,8 +110,8 @@ struct Exl3Source {
 };
 
 /// The lane's row among [row, row + rows): in shared memory, or encoded.
-ATLAS_DEVICE Exl3Source exl3_source(const Exl3FewParams& params, const Exl3Work& work,
-                                    uint32_t row, uint32_t rows) {
+ATLAS_DEVICE Exl3Source exl3_source(const Exl3FewParams& params, const Exl3Work& work, uint32_t row,
+                                    uint32_t rows) {
   using namespace device;
   constexpr uint32_t kRowTile = kExl3Shape.row_tile, kStepBytes = exl3_step_bytes(kExl3Lanes);
   // Rows that are not there repeat the last one; their sums go nowhere.
@@ -205,8 +205,8 @@ ATLAS_DEVICE bool exl3_is_last(const Exl3FewParams& params, const Exl3Work& work
   constexpr uint32_t kOutputs = exl3_few_outputs(kExl3Lanes);
   static_assert(kExl3Block % kOutputs == 0);
   const uint32_t comers = kExl3Block / kOutputs * exl3_segments(params.k);
-  auto* counter = reinterpret_cast<uint32_t*>(
-                      work.weight + exl3_counter_offset(params.n[work.part], params.k)) +
+  auto* counter = reinterpret_cast<uint32_t*>(work.weight +
+                                              exl3_counter_offset(params.n[work.part], params.k)) +
                   work.block / (kExl3Block / kOutputs);
   uint32_t* last = shared_memory<uint32_t>();
   block_barrier();  // the block's sums are written before it is counted

@@ -48,7 +48,7 @@ ATLAS_DEVICE void exl3_with_units(uint32_t units, const Call& call) {
 
 /// exl3_few for one number of half bits: fewer registers than all together need, so that `blocks`
 /// of them fit a multiprocessor.
-#define ATLAS_EXL3_FEW(name, codebook, units, blocks)                                  \
+#define ATLAS_EXL3_FEW(name, codebook, units, blocks)                           \
   ATLAS_EARLY_KERNEL(exl3_few_##name, Exl3FewParams, kExl3FewThreads, blocks) { \
-    exl3_few<codebook, units>(params);                                                 \
+    exl3_few<codebook, units>(params);                                          \
   }

@@ -98,8 +98,8 @@ struct Exl3Quad {
   device::Floats4 x, scales;
 };
 
-/// Encodes one segment of one row; all threads of a block of kExl3EncodeThreads take part, a warp does
-/// a block of 128 inputs, a lane `quad`, from element 4 * lane on. `largest`: a word of shared
+/// Encodes one segment of one row; all threads of a block of kExl3EncodeThreads take part, a warp
+/// does a block of 128 inputs, a lane `quad`, from element 4 * lane on. `largest`: a word of shared
 /// memory for each warp. put(k, two words of four f16) gets four elements, k from the segment's
 /// begin. Returns the segment's power of two to all threads.
 template <typename Put>

@@ -283,8 +283,8 @@ std::vector<float> first_rows(const std::vector<float>& values, uint32_t rows, u
 }
 
 /// Products of `count` experts, of which the first have `rows_of` rows, against plain products.
-/// `more_rows`: that the bucket has room for. `parts` of them beside one another: expert e of part p
-/// is module e + p.
+/// `more_rows`: that the bucket has room for. `parts` of them beside one another: expert e of part
+/// p is module e + p.
 void check_experts(const std::string& platform, const std::string& codebook, double bits,
                    uint32_t count, uint32_t more_rows, std::vector<uint32_t> rows_of,
                    uint32_t parts = 1) {
@@ -324,8 +324,7 @@ void check_experts(const std::string& platform, const std::string& codebook, dou
     problem.y_stride = uint64_t{kN} * parts;
     problem.y = records.buffer(y);
     problem.y.offset = p * kN * sizeof(float);
-    problem.weight =
-        records.buffer(records.machine.in_out("weight " + std::to_string(p), weights));
+    problem.weight = records.buffer(records.machine.in_out("weight " + std::to_string(p), weights));
     problem.beside = p + 1 < parts ? &problem + 1 : nullptr;
   }
   AtlasGroupedProblem& problem = problems.front();
