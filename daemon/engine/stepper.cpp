@@ -8,6 +8,8 @@ namespace {
 
 /// A bias that no difference of logits comes near.
 constexpr float kCertain = 1e30f;
+/// How often a step begins again because the disk was slow, before it fails.
+constexpr uint32_t kLateSteps = 2;
 
 }  // namespace
 
@@ -78,6 +80,7 @@ Result<std::optional<uint32_t>> Stepper::write_rows(const StepRows& rows, exec::
     entry.biases[input.sampling.bias_first] = {*rows.next, kCertain};
   }
   std::copy(rows.tokens.begin(), rows.tokens.end(), entry.ids.begin() + entry.head->row_count);
+  slot.tokens.insert(slot.tokens.end(), rows.tokens.begin(), rows.tokens.end());
   std::fill_n(entry.targets.begin() + entry.head->logit_count, rows.logit_rows, kernels::kNoToken);
   for (; slot.announced < pages; ++slot.announced) {
     entry.page_updates[entry.head->page_update_count++] = {rows.slot, slot.announced,
@@ -98,6 +101,44 @@ Result<std::optional<uint32_t>> Stepper::write_rows(const StepRows& rows, exec::
 
 Result<std::vector<float>> Stepper::run(plan::StepKind kind, std::span<const StepRows> rows,
                                         const StepLauncher& launch) {
+  for (uint32_t late = 0;;) {
+    ATLAS_ASSIGN_OR_RETURN(auto logits, run_once(kind, rows, launch));
+    if (logits) return *std::move(logits);
+    std::vector<std::vector<TokenId>> before;
+    for (const StepRows& one : rows) {
+      const std::vector<TokenId>& all = slots_.at(one.slot).tokens;
+      before.emplace_back(all.begin(), all.end() - static_cast<ptrdiff_t>(one.tokens.size()));
+    }
+    for (bool there = false; !there;) {
+      if (late++ == kLateSteps) {
+        return unavailable("rows of the n-gram table were not read in time, {} times", late);
+      }
+      there = true;
+      for (size_t i = 0; there && i < rows.size(); ++i) {
+        ATLAS_ASSIGN_OR_RETURN(there, begin_again(rows[i].slot, before[i]));
+      }
+    }
+  }
+}
+
+Result<bool> Stepper::begin_again(uint32_t slot, std::span<const TokenId> tokens) {
+  uint32_t most = 0;
+  for (const plan::StepPlan& step : generation_->plan().steps) {
+    if (step.bucket.kind == plan::StepKind::kPrefill) most = std::max(most, step.bucket.rows);
+  }
+  give_back(slots_.at(slot));
+  for (size_t first = 0; first < tokens.size(); first += most) {
+    const auto left = tokens.subspan(first);
+    const StepRows chunk{slot, left.first(std::min<size_t>(most, left.size())), 0, false, {}};
+    ATLAS_ASSIGN_OR_RETURN(const auto done, run_once(plan::StepKind::kPrefill, {&chunk, 1}, {}));
+    if (!done) return false;
+  }
+  return true;
+}
+
+Result<std::optional<std::vector<float>>> Stepper::run_once(plan::StepKind kind,
+                                                            std::span<const StepRows> rows,
+                                                            const StepLauncher& launch) {
   const plan::Plan& plan = generation_->plan();
   exec::Steps& steps = generation_->steps();
   uint32_t row_count = 0, logit_count = 0;
@@ -124,21 +165,25 @@ Result<std::vector<float>> Stepper::run(plan::StepKind kind, std::span<const Ste
   ATLAS_RETURN_IF_ERROR(launch ? launch(*bucket, stream_) : steps.launch(*bucket, stream_));
   ATLAS_RETURN_IF_ERROR(stream_.synchronize());
   ATLAS_ASSIGN_OR_RETURN(const exec::ResultView result, generation_->control().result(step));
+  bool late = false;
   for (size_t i = 0; i < rows.size(); ++i) {
     const kernels::SequenceResult& one = result.sequences[i];
-    if (one.error != 0) return internal_error("step {} reports error bits {}", step, one.error);
+    late = late || one.error == kernels::kErrorFeedLate;
+    if (one.error != 0 && one.error != kernels::kErrorFeedLate)
+      return internal_error("step {} reports error bits {}", step, one.error);
     if (!spares[i]) continue;
     Slot& slot = slots_.at(rows[i].slot);
     if (slot.anchor) generation_->pool().give_back({{}, std::nullopt, {*slot.anchor}}, 0);
     slot.anchor = spares[i];
     slot.anchor_index = one.anchor_index;
   }
+  if (late) return std::optional<std::vector<float>>();
   std::vector<float> logits(uint64_t{logit_count} * plan.limits.vocab);
   if (!logits.empty()) {
     ATLAS_RETURN_IF_ERROR(stream_.copy_to_host(
         logits.data(), steps.buffers().at(plan.logits).address(), logits.size() * sizeof(float)));
   }
-  return logits;
+  return std::optional(std::move(logits));
 }
 
 Result<std::vector<float>> Stepper::activation(const std::string& name, uint64_t elements) {

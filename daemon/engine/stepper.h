@@ -39,8 +39,10 @@ class Stepper {
   /// The kind of a step with one row a sequence.
   plan::StepKind decode_kind() const;
   /// Runs one step of `kind` and returns the logits of all logit rows, in order: [l, vocab].
-  /// `launch` runs the step's records; without one the generation's steps do. Errors:
-  /// kInvalidArgument if no bucket holds the rows or the pages are used up.
+  /// `launch` runs the step's records; without one the generation's steps do. Where rows of the
+  /// n-gram table came too late the sequences begin again, with the same bits. Errors:
+  /// kInvalidArgument if no bucket holds the rows or the pages are used up; kUnavailable if they
+  /// come late every time.
   Result<std::vector<float>> run(plan::StepKind kind, std::span<const StepRows> rows,
                                  const StepLauncher& launch = {});
 
@@ -64,12 +66,19 @@ class Stepper {
 
   struct Slot {
     uint32_t length = 0;
+    std::vector<TokenId> tokens;  // of the positions so far
     std::vector<uint32_t> pages;
     uint32_t announced = 0;
     std::optional<uint32_t> anchor;
     uint32_t anchor_index = 0;
   };
   void give_back(Slot& slot);
+  /// `run`, once; nothing if rows came too late.
+  Result<std::optional<std::vector<float>>> run_once(plan::StepKind kind,
+                                                     std::span<const StepRows> rows,
+                                                     const StepLauncher& launch);
+  /// Computes a slot's positions anew; false if rows came too late.
+  Result<bool> begin_again(uint32_t slot, std::span<const TokenId> tokens);
   /// Writes a slot's share of a step; the anchor that it may fill, if it reaches one.
   Result<std::optional<uint32_t>> write_rows(const StepRows& rows, exec::EntryView& entry);
   std::shared_ptr<Generation> generation_;

@@ -44,8 +44,8 @@ class Steps {
 
   /// Runs the bucket's graph and its eager walk on the scratch slot and compares logits, results
   /// and page, bit for bit. A graph that differs or was refused is not used again, and
-  /// `graph_report` says so. Waits for the stream; done once a bucket. `scratch_page` is a page no
-  /// sequence has.
+  /// `graph_report` says so. Waits for the stream; done once a bucket, but again where rows of the
+  /// n-gram table did not come. `scratch_page` is a page no sequence has.
   Status verify(const plan::Bucket& bucket, Stream& stream, uint32_t scratch_page);
   bool verified(const plan::Bucket& bucket) const;
 

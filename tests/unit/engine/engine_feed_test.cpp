@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "daemon/engine/stepper.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/tiny_llama.h"
 
@@ -89,6 +90,8 @@ TEST_CASE("feed: rows that come late are waited for again, and the answer is the
     const Answer answer = fixture.run(request(1));
     CHECK(answer.finish->reason == FinishReason::kLength);
     CHECK(answer == expected);
+    // The step that was late is the one that a graph is compared in, and says nothing of the graph.
+    CHECK(fixture.generation().steps().graph_report() == "on");
   }
 }
 
@@ -106,6 +109,40 @@ TEST_CASE(
   disk->slow_reads = 0;
   const Answer later = fixture.run(request(2));
   CHECK(later.finish->reason == FinishReason::kLength);
+}
+
+TEST_CASE("feed: a step by hand whose rows come late begins again, with the same logits") {
+  settings::Settings settings = flash_mini(test_platforms()[0].settings);
+  std::vector<TokenId> tokens;
+  for (uint32_t i = 0; i < 90; ++i) tokens.push_back((i * 101) % 4000);
+  /// Logits of a chunk of 70 tokens (past an anchor), one token, and two.
+  const auto logits = [&](const std::shared_ptr<Disk>& disk, const std::vector<uint32_t>& slow) {
+    EngineFixture fixture(settings, behind(disk));
+    const auto stepper = Stepper::create(fixture.shared_generation(), fixture.device());
+    REQUIRE(stepper);
+    std::vector<float> all;
+    uint32_t first = 0, step = 0;
+    for (const uint32_t count : {64u, 6u, 1u, 2u}) {
+      disk->slow_reads = slow[step++];
+      const StepRows rows{0, std::span(tokens).subspan(first, count), 1, first == 0, {}};
+      const auto some = (*stepper)->run(
+          count == 1 ? (*stepper)->decode_kind() : plan::StepKind::kPrefill, {&rows, 1});
+      if (!some) {
+        CHECK(some.error().code() == Code::kUnavailable);
+        CHECK(some.error().message().find("in time, 3 times") != std::string::npos);
+        return std::vector<float>();
+      }
+      all.insert(all.end(), some->begin(), some->end());
+      first += count;
+    }
+    return all;
+  };
+  const auto disk = std::make_shared<Disk>();
+  const std::vector<float> expected = logits(disk, {0, 0, 0, 0});
+  settings.engine.feed_timeout_ms = 50;
+  disk->delay = 150ms;
+  CHECK(logits(disk, {1, 0, 1, 1}) == expected);
+  CHECK(logits(disk, {0, 0, 1000, 0}).empty());
 }
 
 TEST_CASE("feed: a disk that fails is an error of the requests that need it, until it recovers") {
