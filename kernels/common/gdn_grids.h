@@ -53,9 +53,9 @@ inline constexpr uint32_t kGdnBlocks = kGdnGroups * (kGdnGroups + 1) / 2;
 /// Slices of rows that a warp has at hand or under way.
 inline constexpr uint32_t kGdnRing = 4;
 inline constexpr uint32_t kGdnRingFloats = 256;
-/// In floats: V [kGdnChunk, kGdnColumns]; beta, G, e^G and e^(G_L - G) [kGdnChunk] each; one after
-/// another, warps' slices, coefficients of tiles (blocks of 8 by 8 up to the diagonal, of A and B),
-/// or what few rows need; then the state [gdn_padded(key_dim), kGdnColumns].
+/// In floats: V [kGdnChunk, kGdnColumns]; beta, G, e^G, e^(G_L - G), a and b [kGdnChunk] each; one
+/// after another, warps' slices, coefficients of tiles (blocks of 8 by 8 up to the diagonal, of A
+/// and B), or what few rows need; then the state [gdn_padded(key_dim), kGdnColumns].
 inline constexpr uint32_t kGdnWorkFloats = 2 * kGdnBlocks * kGdnBlockStride;
 static_assert(kGdnWorkFloats >=
               kGdnFewFloats + 2 * kGdnFewRows * kGdnChunk + 4 * kGdnFewRows * kGdnColumns);
@@ -71,7 +71,7 @@ static_assert(gdn_ring_place(3) >= (kGdnBlocks + 10) * kGdnBlockStride &&
               gdn_ring_place(2) + kGdnRing * kGdnRingFloats <= (kGdnBlocks + 10) * kGdnBlockStride);
 constexpr uint32_t gdn_attend_shared_floats(uint32_t key_dim) {
   return static_cast<uint32_t>(gdn_padded(key_dim)) * kGdnColumns + kGdnChunk * kGdnColumns +
-         4 * kGdnChunk + kGdnWorkFloats;
+         6 * kGdnChunk + kGdnWorkFloats;
 }
 constexpr LaunchShape gdn_attend_shape(const GdnShape& s, uint32_t sequences) {
   return {s.value_heads * gdn_column_parts(s.value_dim), sequences, 1, kGdnAttendThreads,

@@ -71,18 +71,19 @@ class DeltaBlock {
     decay_ = beta_ + kGdnChunk;
     factor_ = decay_ + kGdnChunk;
     fold_ = factor_ + kGdnChunk;
-    work_ = fold_ + kGdnChunk;
+    gates_ = fold_ + kGdnChunk;
+    work_ = gates_ + 2 * kGdnChunk;
     state_ = work_ + kGdnWorkFloats;  // last, as its size is not known before
   }
 
   ATLAS_DEVICE void run() {
     using namespace device;
-    const uint64_t end = uint64_t{span_.index} + span_.row_count;
-    uint64_t chunk = span_.anchor_index, position = span_.index;
+    uint32_t left = span_.row_count;
+    row_ = span_.first_row;
     thread_ = thread_index();
     bring_state();
-    bring_pending(static_cast<uint32_t>(position - chunk));
-    set_chunk(chunk, position, end);
+    bring_pending(span_.index - span_.anchor_index);
+    set_chunk(span_.index - span_.anchor_index, left);
     if (is_many()) {
       begin_many();
       async_wait<kGdnSliceGroups>();
@@ -102,10 +103,10 @@ class DeltaBlock {
       }
       if (last_) return;
       if (!many) fold_factors();
-      const uint64_t chunk_end = chunk + kGdnChunk;
-      fold(chunk_end + kGdnChunk >= end, chunk == span_.anchor_index ? chunk_.first : 0);
-      chunk = position = chunk_end;
-      set_chunk(chunk, position, end);
+      left -= chunk_.end - chunk_.first;
+      fold(left <= kGdnChunk, chunk_.first);
+      row_ += chunk_.end - chunk_.first;
+      set_chunk(0, left);
       thread_ = opaque(thread_);
       if (is_many()) begin_many();
       block_barrier();  // the new state is written before the next chunk reads it
@@ -113,13 +114,13 @@ class DeltaBlock {
   }
 
  private:
-  ATLAS_DEVICE void set_chunk(uint64_t chunk, uint64_t position, uint64_t end) {
-    const uint64_t chunk_end = end < chunk + kGdnChunk ? end : chunk + kGdnChunk;
-    row_ = span_.first_row + static_cast<uint32_t>(position - span_.index);
-    chunk_.first = static_cast<uint32_t>(position - chunk);
-    chunk_.end = static_cast<uint32_t>(chunk_end - chunk);
-    chunk_.rows = p_.mixed + (uint64_t{row_} - chunk_.first) * chunk_.row_floats;
-    last_ = chunk_end == end;
+  /// The chunk that row row_ has place `first` of, with `left` rows to come.
+  ATLAS_DEVICE void set_chunk(uint32_t first, uint32_t left) {
+    const uint32_t room = kGdnChunk - first, rows = left < room ? left : room;
+    chunk_.first = first;
+    chunk_.end = first + rows;
+    chunk_.rows = p_.mixed + (uint64_t{row_} - first) * chunk_.row_floats;
+    last_ = rows == left;
   }
   ATLAS_DEVICE bool is_many() const {
     return chunk_.end != chunk_.first && !gdn_few_rows(chunk_.end - chunk_.first, p_.key_dim);
@@ -332,38 +333,48 @@ class DeltaBlock {
   /// Asks for what the chunk's first sums need: slices, and what the last warp makes gates of.
   ATLAS_DEVICE void begin_many() {
     using namespace device;
-    key_slices().begin();
-    if (thread_ / kLanes != kGateWarp) return;
-    ATLAS_UNROLL
-    for (uint32_t n = 0; n < 2; ++n) {
-      const uint32_t i = n * kLanes + thread_ % kLanes;
-      a_[n] = b_[n] = 0.0f;
-      if (i >= chunk_.end - chunk_.first) continue;
-      const uint64_t row = uint64_t{row_} + i;
-      a_[n] = load(p_.a + row * p_.a_stride + head_);
-      b_[n] = load(p_.b + row * p_.b_stride + head_);
+    if (thread_ / kLanes == kGateWarp) {
+      ATLAS_UNROLL
+      for (uint32_t n = 0; n < 2; ++n) {
+        const uint32_t i = n * kLanes + thread_ % kLanes;
+        if (i >= chunk_.end - chunk_.first) continue;
+        const uint64_t row = uint64_t{row_} + i;
+        async_copy<4>(gates_ + i, p_.a + row * p_.a_stride + head_);
+        async_copy<4>(gates_ + kGdnChunk + i, p_.b + row * p_.b_stride + head_);
+      }
     }
+    async_commit();
+    key_slices().begin();
   }
 
-  /// beta, G, e^G of the chunk's rows and e^(G_L - G) of a full chunk's, by one warp.
+  /// beta, G, e^G of the chunk's rows and e^(G_L - G) of a full chunk's, by one warp. beta is 1 at
+  /// the places before the rows and 0 at those behind.
   ATLAS_DEVICE void gate_chunk() {
     using namespace device;
     const uint32_t rows = chunk_.end - chunk_.first, lane = thread_ % kLanes;
     const float rate = exp(load(p_.a_log + head_)), bias = load(p_.dt_bias + head_);
     float sum = chunk_.first == 0 ? 0.0f : load(decay_ + chunk_.first - 1);
+    async_wait<kGdnSliceGroups + 1>();  // gates have come, slices and v are behind them
     ATLAS_UNROLL
     for (uint32_t n = 0; n < 2; ++n) {
       const uint32_t i = n * kLanes + lane;
-      const float step = i < rows ? 0.0f - rate * gdn_softplus(a_[n] + bias) : 0.0f;
+      float step = 0.0f, beta = 0.0f;
+      if (i < rows) {
+        step = 0.0f - rate * gdn_softplus(load(gates_ + i) + bias);
+        beta = sigmoid(load(gates_ + kGdnChunk + i));
+      }
       float own = 0.0f;
       ATLAS_UNROLL
       for (uint32_t l = 0; l < kLanes; ++l) {
         sum += shuffle(step, l);
         own = lane == l ? sum : own;
       }
-      if (chunk_.first + i < kGdnChunk) store(decay_ + chunk_.first + i, own);
+      if (i < chunk_.first) store(beta_ + i, 1.0f);  // with them solve leaves V as it is
+      if (chunk_.first + i < kGdnChunk) {
+        store(decay_ + chunk_.first + i, own);
+        store(beta_ + chunk_.first + i, beta);
+      }
       if (i >= rows) continue;
-      store(beta_ + chunk_.first + i, sigmoid(b_[n]));
       store(factor_ + chunk_.first + i, exp(own));
       if (first_column_ == 0) {
         store(p_.decays + (uint64_t{row_} + i) * p_.value_heads + head_, own);
@@ -399,9 +410,9 @@ class DeltaBlock {
   ATLAS_DEVICE void many_rows() {
     using namespace device;
     bring_values();
+    if (thread_ / kLanes == kGateWarp) gate_chunk();
     ShareQuads shares;
     if (kGdnAsync) bring_shares(shares);
-    if (thread_ / kLanes == kGateWarp) gate_chunk();
     DeltaTile tile, sums;
     tile.clear();
     key_slices().run([&](const float* slice, uint32_t s) {
@@ -493,10 +504,10 @@ class DeltaBlock {
         const Floats4 decays = load_as<Floats4>(decay_ + quad.first());
         ATLAS_UNROLL
         for (uint32_t e = 0; e < 4; ++e) {
-          if (quad.first() + e > quad.place()) continue;
+          const bool before = quad.first() + e <= quad.place();
           const float decay = exp(own - decays.f[e]);
-          a.f[e] = (beta * shares.of_key[n].f[e]) * decay;
-          b.f[e] = shares.of_query[n].f[e] * decay;
+          a.f[e] = before ? (beta * shares.of_key[n].f[e]) * decay : 0.0f;
+          b.f[e] = before ? shares.of_query[n].f[e] * decay : 0.0f;
         }
       }
       const uint32_t at = quad.row * kGdnGroup + quad.half;
@@ -504,22 +515,29 @@ class DeltaBlock {
       store_as(share_block(quad.row_group, quad.j_group, true) + at, b);
     }
   }
-  /// p becomes v - e^G p.
+  /// p becomes v - e^G p; at the places before the rows V, which they have, behind them 0.
   ATLAS_DEVICE void subtract_from_values(DeltaTile& tile, uint32_t group, uint32_t column) const {
     using namespace device;
     ATLAS_UNROLL
     for (uint32_t r = 0; r < kGdnGroup; ++r) {
       const uint32_t place = group * kGdnGroup + r;
-      if (place < chunk_.first || place >= chunk_.end) continue;
-      const Floats4 v = load_as<Floats4>(values_ + place * kGdnColumns + column);
-      const float factor = -load(factor_ + place);
+      const bool there = place < chunk_.end, own = there && place >= chunk_.first;
+      Floats4 v{};
+      if (there) v = load_as<Floats4>(values_ + place * kGdnColumns + column);
+      float factor = 0.0f;
+      if (own) factor = -load(factor_ + place);
       ATLAS_UNROLL
-      for (uint32_t c = 0; c < 4; ++c) tile.at[r][c] = fma(factor, tile.at[r][c], v.f[c]);
+      for (uint32_t c = 0; c < 4; ++c) {
+        tile.at[r][c] = own ? fma(factor, tile.at[r][c], v.f[c]) : v.f[c];
+      }
     }
   }
-  /// V of a group's 8 places, each of which the later ones use. Past the step's rows it is zero.
+  /// V of a group's 8 places, each of which the later ones use. Where the step has no row there are
+  /// no shares, and what subtract_from_values and gate_chunk have put there gives V.
   ATLAS_DEVICE void solve(const DeltaTile& tile, DeltaTile& sums, uint32_t group, uint32_t column) {
     using namespace device;
+    const float* betas = beta_ + group * kGdnGroup;
+    const Floats4 low = load_as<Floats4>(betas), high = load_as<Floats4>(betas + 4);
     const float* shares = share_block(group, group, false);
     ATLAS_UNROLL
     for (uint32_t half = 0; half < kGdnGroup; half += 4) {
@@ -532,20 +550,14 @@ class DeltaBlock {
       ATLAS_UNROLL
       for (uint32_t r = half; r < half + 4; ++r) {
         const uint32_t place = group * kGdnGroup + r;
-        float* to = values_ + place * kGdnColumns + column;
-        Floats4 v{};
-        if (place < chunk_.first) {
-          v = load_as<Floats4>(to);
-        } else {
-          if (place < chunk_.end) {
-            const float beta = load(beta_ + place);
-            ATLAS_UNROLL
-            for (uint32_t c = 0; c < 4; ++c) {
-              v.f[c] = fma(beta, tile.at[r][c], 0.0f - sums.at[r][c]);
-            }
-          }
-          store_as(to, v);
+        const float beta = r < 4 ? low.f[r % 4] : high.f[r % 4];
+        Floats4 v;
+        ATLAS_UNROLL
+        for (uint32_t c = 0; c < 4; ++c) {
+          v.f[c] = fma(beta, tile.at[r][c], 0.0f - sums.at[r][c]);
         }
+        // Not to those that have V: a -0 would have become 0.
+        if (place >= chunk_.first) store_as(values_ + place * kGdnColumns + column, v);
         ATLAS_UNROLL
         for (uint32_t later = r + 1; later < kGdnGroup; ++later) {
           ATLAS_UNROLL
@@ -754,11 +766,10 @@ class DeltaBlock {
   uint32_t value_stride_, first_column_, columns_, dots_offset_;
   uint32_t thread_;
   DeltaChunk chunk_;
-  uint32_t row_ = 0;             // of the set, that has place chunk_.first
-  bool last_ = false;            // the span's last chunk
-  float a_[2] = {}, b_[2] = {};  // of the gating warp's rows
+  uint32_t row_ = 0;   // of the set, that has place chunk_.first
+  bool last_ = false;  // the span's last chunk
   float *slot_values_, *slot_decays_;
-  float *state_, *values_, *beta_, *decay_, *factor_, *fold_, *work_;  // in shared memory
+  float *state_, *values_, *beta_, *decay_, *factor_, *fold_, *gates_, *work_;  // in shared memory
 };
 
 /// Blocks of a multiprocessor. GB10 has shared memory for two.
