@@ -126,7 +126,8 @@ class DeltaBlock {
     return chunk_.end != chunk_.first && !gdn_few_rows(chunk_.end - chunk_.first, p_.key_dim);
   }
 
-  /// Columns and rows that the head has not are zeros.
+  /// Columns that the head has not are zeros. Rows that it has not are -0: times the zeros that
+  /// keys have there they change no sum, not even one that is -0.
   ATLAS_DEVICE void bring_state() {
     using namespace device;
     const float* from = nullptr;
@@ -139,7 +140,8 @@ class DeltaBlock {
       if (from != nullptr && column < columns_ && i / kQuads < p_.key_dim) {
         async_copy<16>(to, from + uint64_t{i / kQuads} * value_stride_ + column);
       } else {
-        store_as(to, Floats4{});
+        const float none = i / kQuads < p_.key_dim ? 0.0f : -0.0f;
+        store_as(to, Floats4{{none, none, none, none}});
       }
     }
   }
@@ -327,8 +329,7 @@ class DeltaBlock {
       source.from[n] =
           (thread_ < 2 * kLanes ? chunk_.key(place) : chunk_.query(place)) + item % 2 * 4;
     }
-    return {thread_ % kLanes, ring(), static_cast<uint32_t>(gdn_padded(p_.key_dim)) / kGdnGroup,
-            source};
+    return {thread_ % kLanes, ring(), (p_.key_dim + kGdnGroup - 1) / kGdnGroup, source};
   }
   /// Asks for what the chunk's first sums need: slices, and what the last warp makes gates of.
   ATLAS_DEVICE void begin_many() {

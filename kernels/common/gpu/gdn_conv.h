@@ -115,13 +115,103 @@ ATLAS_DEVICE void convolve_row(const GdnConvParams& p, const RowSpan& span, int6
   }
 }
 
-/// Rows first, first + step, ... of a tile; each goes to `to` + row * to_stride.
+/// kRows rows of a tile from `first` on, as convolve_row does them, for four taps and heads of at
+/// most 128: a lane has its channels' taps and all rows that these reach in registers.
+template <uint32_t kRows>
+ATLAS_DEVICE void convolve_run(const GdnConvParams& p, const ConvTile& tile, uint32_t first,
+                               const ConvHead& head, uint32_t lane, uint32_t mask, float* to,
+                               uint64_t to_stride, float* also, uint32_t also_stride) {
+  using namespace device;
+  constexpr uint32_t kTaps = 4, kGroups = 8, kAtOnce = 2, kReach = kRows + kTaps - 1;
+  const uint32_t last = head.width - 1;
+  const float* in[kReach];
+  // Rows past the tile are its last one, and go nowhere.
+  const uint32_t left = tile.rows - 1 - first, ends = left < kRows ? left + kTaps - 1 : kReach - 1;
+  const uint32_t before = tile.index - tile.span.index + first;  // rows of the step
+  if (before >= kTaps - 1) {
+    const uint64_t row = uint64_t{tile.row} + first - (kTaps - 1);
+    const float* begin = p.qkv + row * p.qkv_stride + head.channel;
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < kReach; ++j) in[j] = begin + (j < ends ? j : ends) * p.qkv_stride;
+  } else {
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < kReach; ++j) {
+      const int64_t position = int64_t{tile.index} + first + (j < ends ? j : ends) - (kTaps - 1);
+      in[j] = conv_input(p, tile.span, position, head.channel);
+    }
+  }
+  float x[kRows][kGroups];
+  ATLAS_UNROLL
+  for (uint32_t begin = 0; begin < kGroups; begin += kAtOnce) {
+    Floats4 weights[kAtOnce];
+    float rows[kReach][kAtOnce];
+    ATLAS_UNROLL
+    for (uint32_t g = 0; g < kAtOnce; ++g) {
+      // Channels past the head read its last one, and become zeros below.
+      const uint32_t at = (begin + g) * 16 + lane, c = at < last ? at : last;
+      weights[g] = load_as<Floats4>(p.conv + (head.channel + c) * kTaps);
+      ATLAS_UNROLL
+      for (uint32_t j = 0; j < kReach; ++j) {
+        rows[j][g] = 0.0f;
+        if (in[j] != nullptr) rows[j][g] = load(in[j] + c);
+      }
+    }
+    ATLAS_UNROLL
+    for (uint32_t r = 0; r < kRows; ++r) {
+      ATLAS_UNROLL
+      for (uint32_t g = 0; g < kAtOnce; ++g) {
+        float sum = 0.0f;
+        ATLAS_UNROLL
+        for (uint32_t t = 0; t < kTaps; ++t) sum = fma(weights[g].f[t], rows[r + t][g], sum);
+        x[r][begin + g] = (begin + g) * 16 + lane <= last ? silu(sum) : 0.0f;
+      }
+    }
+  }
+  if (head.unit) {
+    ATLAS_UNROLL
+    for (auto& row : x) {
+      float squares = 0.0f;
+      ATLAS_UNROLL
+      for (const float value : row) squares = fma(value, value, squares);
+      for (uint32_t apart = 8; apart > 0; apart /= 2) squares += shuffle_xor(squares, apart, mask);
+      const float unit = divide(1.0f, square_root(squares + 1e-6f));
+      ATLAS_UNROLL
+      for (float& value : row) value = (value * unit) * head.scale;
+    }
+  }
+  ATLAS_UNROLL
+  for (uint32_t r = 0; r < kRows; ++r) {
+    if (first + r >= tile.rows) continue;
+    ATLAS_UNROLL
+    for (uint32_t g = 0; g < kGroups; ++g) {
+      if (g * 16 > last) continue;
+      store(to + (first + r) * to_stride + g * 16 + lane, x[r][g]);
+      if (also != nullptr) store(also + (first + r) * also_stride + g * 16 + lane, x[r][g]);
+    }
+  }
+}
+
+/// The rows of a tile, by `halves` half warps of which this is number `half`; each goes to `to` +
+/// row * to_stride.
 ATLAS_DEVICE void convolve_rows(const GdnConvParams& p, const ConvTile& tile, const ConvHead& head,
-                                uint32_t first, uint32_t step, float* to, uint64_t to_stride,
+                                uint32_t half, uint32_t halves, float* to, uint64_t to_stride,
                                 float* also, uint32_t also_stride) {
   using namespace device;
+  constexpr uint32_t kRun = 4;
   const uint32_t lane = thread_index() % 16, mask = 0xffffu << thread_index() / 16 % 2 * 16;
-  for (uint32_t r = first; r < tile.rows; r += step) {
+  if (p.taps == 4 && head.width <= 128 && reinterpret_cast<uint64_t>(p.conv) % 16 == 0) {
+    if (tile.rows <= halves) {
+      if (half >= tile.rows) return;
+      convolve_run<1>(p, tile, half, head, lane, mask, to, to_stride, also, also_stride);
+      return;
+    }
+    ATLAS_ROLLED
+    for (uint32_t r = kRun * half; r < tile.rows; r += kRun * halves) {
+      convolve_run<kRun>(p, tile, r, head, lane, mask, to, to_stride, also, also_stride);
+    }
+    return;
+  }
+  for (uint32_t r = half; r < tile.rows; r += halves) {
     const int64_t position = int64_t{tile.index} + r;
     float* second = also == nullptr ? nullptr : also + r * also_stride;
     if (head.width <= 128) {
@@ -190,14 +280,21 @@ ATLAS_DEVICE void many_dots(const DeltaChunk& chunk, float* buffers, float* dots
   const uint32_t keys = thread_index() % 16 * 4, vectors = thread_index() / 16 * 8;
   DeltaTile tile;
   tile.clear();
-  each_key_slice<kGdnConvThreads>(thread_index(), chunk, true, buffers,
-                                  [&](const float* slice, uint32_t, uint32_t count) {
-                                    ATLAS_UNROLL_4
-                                    for (uint32_t e = 0; e < kGdnSlice; ++e) {
-                                      const float* at = slice + e * kGdnSliceStride;
-                                      if (e < count) tile.add(at + vectors, at + keys);
-                                    }
-                                  });
+  each_key_slice<kGdnConvThreads>(
+      thread_index(), chunk, true, buffers, [&](const float* slice, uint32_t, uint32_t count) {
+        const float *left = slice + vectors, *right = slice + keys;
+        if (count == kGdnSlice) {
+          ATLAS_UNROLL_4
+          for (uint32_t e = 0; e < kGdnSlice; ++e) {
+            tile.add(left + e * kGdnSliceStride, right + e * kGdnSliceStride);
+          }
+          return;
+        }
+        ATLAS_ROLLED
+        for (uint32_t e = 0; e < count; ++e) {
+          tile.add(left + e * kGdnSliceStride, right + e * kGdnSliceStride);
+        }
+      });
   ATLAS_UNROLL
   for (uint32_t r = 0; r < 8; ++r) {
     const uint32_t place = vectors % kGdnChunk + r;
@@ -228,17 +325,8 @@ ATLAS_DEVICE_KERNEL_BLOCKS(gdn_conv, GdnConvParams, kGdnConvThreads, kGdnConvBlo
   const auto padded = static_cast<uint32_t>(gdn_padded(shape.key_dim));
   float* rows = params.mixed + tile.row * row_floats;
 
-  if (block_index() >= shape.key_heads) {
-    const uint32_t head = block_index() - shape.key_heads;
-    const ConvHead values{2ull * shape.key_heads * shape.key_dim + uint64_t{head} * shape.value_dim,
-                          shape.value_dim, false, 1.0f};
-    const uint64_t place = 2ull * shape.key_heads * padded + head * gdn_padded(shape.value_dim);
-    convolve_rows(params, tile, values, half, kHalves, rows + place, row_floats, nullptr, 0);
-    if (tile.begins) keep_history(params, tile.span, values);
-    return;
-  }
-
-  const uint32_t head = block_index();
+  const bool of_values = block_index() >= shape.key_heads;
+  const uint32_t head = of_values ? block_index() - shape.key_heads : block_index();
   const auto* slot =
       reinterpret_cast<const float*>(params.slots + tile.span.slot * params.slot_stride);
   DeltaChunk chunk;
@@ -252,18 +340,30 @@ ATLAS_DEVICE_KERNEL_BLOCKS(gdn_conv, GdnConvParams, kGdnConvThreads, kGdnConvBlo
   chunk.pending = slot + gdn_slot_keys(shape) + uint64_t{head} * shape.key_dim * kGdnChunk;
   float* panel = shared_memory<float>();
   float* vectors = panel + gdn_conv_panel_floats(shape.key_dim);
-  const bool few =
-      gdn_conv_panel_floats(shape.key_dim) != 0 && gdn_few_rows(tile.rows, shape.key_dim);
+  const bool few = !of_values && gdn_conv_panel_floats(shape.key_dim) != 0 &&
+                   gdn_few_rows(tile.rows, shape.key_dim);
   if (few) begin_pending_keys(chunk, panel);
 
-  const float scale = divide(1.0f, square_root(static_cast<float>(shape.key_dim)));
-  // Half of the lanes' 16 take keys, the other half queries.
-  const bool is_query = half % 2 != 0;
-  const ConvHead mine{uint64_t{is_query ? head : shape.key_heads + head} * shape.key_dim,
-                      shape.key_dim, true, is_query ? scale : 1.0f};
-  convolve_rows(params, tile, mine, half / 2, kHalves / 2,
-                rows + (is_query ? chunk.query_offset : chunk.key_offset), row_floats,
-                few ? vectors + half % 2 * padded : nullptr, 2 * padded);
+  // A key head's block: half of the lanes' 16 take keys, the other half queries.
+  const bool is_query = !of_values && half % 2 != 0;
+  ConvHead mine{};
+  uint64_t place = 0;
+  if (of_values) {
+    mine = {2ull * shape.key_heads * shape.key_dim + uint64_t{head} * shape.value_dim,
+            shape.value_dim, false, 1.0f};
+    place = 2ull * shape.key_heads * padded + head * gdn_padded(shape.value_dim);
+  } else {
+    const float scale = divide(1.0f, square_root(static_cast<float>(shape.key_dim)));
+    mine = {uint64_t{is_query ? head : shape.key_heads + head} * shape.key_dim, shape.key_dim, true,
+            is_query ? scale : 1.0f};
+    place = is_query ? chunk.query_offset : chunk.key_offset;
+  }
+  convolve_rows(params, tile, mine, of_values ? half : half / 2, of_values ? kHalves : kHalves / 2,
+                rows + place, row_floats, few ? vectors + half % 2 * padded : nullptr, 2 * padded);
+  if (of_values) {
+    if (tile.begins) keep_history(params, tile.span, mine);
+    return;
+  }
   if (tile.begins) {
     for (uint32_t of = head; of < 2 * shape.key_heads; of += shape.key_heads) {
       keep_history(params, tile.span, {uint64_t{of} * shape.key_dim, shape.key_dim, true, 1.0f});
