@@ -58,8 +58,8 @@ AtlasCode plan_gpu_selection(const AtlasAttentionProblem& problem, const GpuWork
     launch.point(&launch.params.control, problem.control);
     launch.point(&launch.params.rows, problem.rows);
     launch.point(&launch.params.pages, problem.pages);
-    launch.point(&launch.params.scores, later(problem.workspace, workspace.scores));
-    launch.point(&launch.params.lists, later(problem.workspace, workspace.lists));
+    launch.point(&launch.params.scores, behind(problem.workspace, workspace.scores));
+    launch.point(&launch.params.lists, behind(problem.workspace, workspace.lists));
     launch.params.page_stride = problem.page_stride;
     launch.params.pooled_offset =
         kernels::qsa_gpu_pooled_offset(problem.kv_heads, problem.head_dim);
@@ -96,17 +96,17 @@ AtlasCode plan_gpu_selection(const AtlasAttentionProblem& problem, const GpuWork
 
 void check_gpu_indexer(const AtlasIndexer& indexer, const char* platform) {
   if (!std::has_single_bit(indexer.heads) || indexer.heads > kernels::kQsaGpuMaxHeads) {
-    refuse("indexer heads " + std::to_string(indexer.heads) + " on " + platform +
-           ": 1, 2, 4 and 8 are supported");
+    kChecks.refuse("indexer heads " + std::to_string(indexer.heads) + " on " + platform +
+                   ": 1, 2, 4 and 8 are supported");
   }
   if (indexer.head_dim > kernels::kQsaGpuMaxIndexDim) {
-    refuse("indexer head_dim " + std::to_string(indexer.head_dim) + " on " + platform + ": up to " +
-           std::to_string(kernels::kQsaGpuMaxIndexDim) + " is supported");
+    kChecks.refuse("indexer head_dim " + std::to_string(indexer.head_dim) + " on " + platform +
+                   ": up to " + std::to_string(kernels::kQsaGpuMaxIndexDim) + " is supported");
   }
   if (indexer.ratio < kernels::kQsaGpuMinRatio) {
-    refuse("ratio " + std::to_string(indexer.ratio) + " on " + platform + ": at least " +
-           std::to_string(kernels::kQsaGpuMinRatio) +
-           " is supported, as four positions' values stand together");
+    kChecks.refuse("ratio " + std::to_string(indexer.ratio) + " on " + platform + ": at least " +
+                   std::to_string(kernels::kQsaGpuMinRatio) +
+                   " is supported, as four positions' values stand together");
   }
 }
 
@@ -130,29 +130,16 @@ AtlasCode plan_gpu(const AtlasAttentionProblem& problem, const AtlasRecordSink* 
     }
   }
 
-  const auto divided = [&](const char* kernel) {
-    auto launch = attend_launch(kernel, problem);
-    launch.point(&launch.params.lists,
-                 is_sparse(problem) ? later(problem.workspace, workspace.lists) : kNowhere);
-    if (split.split_rows != 0) launch.point(&launch.params.partials, problem.workspace);
-    launch.params.tasks = split.tasks;
-    launch.params.split_rows = split.split_rows;
-    launch.params.max_blocks = split.max_blocks;
-    return launch;
+  const auto launch = [&](const char* kernel) {
+    auto record = attend_launch(kernel, problem);
+    record.point(&record.params.lists,
+                 is_sparse(problem) ? behind(problem.workspace, workspace.lists) : kNowhere);
+    return record;
   };
   const kernels::AttentionForm& form = kernels::qsa_form(problem.head_dim);
-  auto attend = divided(form.kernel);
-  attend.grid(split.tiles, problem.kv_heads, split.tasks);
-  attend.block(form.threads());
-  attend.shared_bytes(kernels::qsa_attend_shared_bytes(form, problem.head_dim));
-  if (const AtlasCode code = attend.emit(sink, error); code != ATLAS_OK) return code;
-  if (split.split_rows == 0) return ATLAS_OK;
-
-  auto merge = divided("qsa_merge");
-  merge.grid(problem.max_rows, problem.heads);
-  merge.block(kernels::kAttentionMergeThreads);
-  merge.shared_bytes(kernels::kAttentionMergeSharedBytes);
-  return merge.emit(sink, error);
+  return emit_divided(launch, problem, form,
+                      kernels::qsa_attend_shared_bytes(form, problem.head_dim), split, "qsa_merge",
+                      sink, error);
 }
 
 }  // namespace atlas::qsa

@@ -10,36 +10,26 @@
 #include <string_view>
 
 #include "kernels/common/gpu_qsa.h"
-#include "kernels/common/platforms.h"
-#include "kernels/common/qsa.h"
 #include "plugins/attn_qsa/gpu_plan.h"
 #include "plugins/attn_qsa/problem.h"
 #include "plugins/sdk/descriptor.h"
-#include "plugins/sdk/guard.h"
-#include "plugins/sdk/record.h"
 
 namespace {
 
 namespace kernels = atlas::kernels;
 using namespace atlas::qsa;
 
-constexpr uint32_t kMaxHeads = 4096;
-constexpr uint32_t kMaxHeadDim = 1024;
 constexpr uint32_t kMaxBudget = 1u << 20;
 constexpr uint64_t kMaxBlocks = uint64_t{1} << 22;  // of one sequence
-/// Rows whose blocks may be computed by several tasks, and the workspace that this may cost.
-constexpr uint32_t kMaxSplitRows = 64;
-constexpr uint64_t kMaxPartialBytes = uint64_t{16} << 20;
 /// What scores may take of the workspace: rows past it are scored by one task each.
 constexpr uint64_t kMaxScoreBytes = uint64_t{16} << 20;
 
-/// What the CPU's workspace holds, and where: arrivals at 0, then as the offsets say.
+/// What the CPU's workspace holds, and where: what divides rows, then as the offsets say.
 struct Workspace {
-  uint32_t split_rows = 0;
-  uint32_t max_blocks = 0;  // of 256 places
+  Split split;
   uint32_t score_rows = 0;
   uint64_t score_stride = 0;  // floats
-  uint64_t partials = 0, lists = 0, scores = 0;
+  uint64_t lists = 0, scores = 0;
   uint64_t bytes = 0;
 };
 
@@ -48,20 +38,10 @@ Workspace workspace_of(const AtlasAttentionProblem& problem) {
   const uint64_t places = std::min(uint64_t{problem.max_pages} * kernels::kGqaPageTokens,
                                    uint64_t{indexer.budget} + indexer.ratio - 1);
   Workspace workspace;
-  workspace.max_blocks =
-      static_cast<uint32_t>((places + kernels::kGqaBlockTokens - 1) / kernels::kGqaBlockTokens);
-  if (workspace.max_blocks > 1) {  // else there is nothing to split
-    const uint64_t row_bytes = uint64_t{problem.heads} * workspace.max_blocks *
-                               kernels::gqa_partial_floats(problem.head_dim) * sizeof(float);
-    workspace.split_rows = static_cast<uint32_t>(
-        std::min<uint64_t>({problem.max_rows, kMaxSplitRows, kMaxPartialBytes / row_bytes}));
-    if (workspace.split_rows != 0) {
-      workspace.partials = kernels::align_up(
-          uint64_t{workspace.split_rows} * problem.kv_heads * sizeof(uint32_t), 256);
-      workspace.bytes =
-          kernels::align_up(workspace.partials + workspace.split_rows * row_bytes, 256);
-    }
-  }
+  workspace.split = split_of(
+      problem,
+      static_cast<uint32_t>((places + kernels::kGqaBlockTokens - 1) / kernels::kGqaBlockTokens));
+  workspace.bytes = kernels::align_up(workspace.split.bytes, 256);
   if (!is_sparse(problem)) return workspace;
   workspace.lists = workspace.bytes;
   workspace.scores = kernels::align_up(
@@ -79,79 +59,45 @@ uint64_t workspace_bytes_of(const AtlasAttentionProblem& problem) {
   return is_gpu(problem) ? gpu_workspace_bytes(problem) : workspace_of(problem).bytes;
 }
 
-/// Tasks of records that deal out their work: several for each thread of any CPU, and no more than
-/// could have work.
-uint32_t tasks_of(const AtlasAttentionProblem& problem) {
-  const uint64_t rows = uint64_t{problem.max_rows} * problem.kv_heads;
-  return static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(rows, 32, 128)));
-}
-
 void check_indexer(const AtlasAttentionProblem& problem) {
-  if (problem.indexer == nullptr) refuse("the problem has no indexer: backend gqa is dense");
+  if (problem.indexer == nullptr)
+    kChecks.refuse("the problem has no indexer: backend gqa is dense");
   const AtlasIndexer& indexer = *problem.indexer;
   if (indexer.struct_size < sizeof(AtlasIndexer)) {
-    refuse("the indexer has " + std::to_string(indexer.struct_size) + " bytes, and " +
-           std::to_string(sizeof(AtlasIndexer)) + " are expected");
+    kChecks.refuse("the indexer has " + std::to_string(indexer.struct_size) + " bytes, and " +
+                   std::to_string(sizeof(AtlasIndexer)) + " are expected");
   }
   const auto check_size = [](const char* name, uint32_t size, uint32_t most) {
     if (size != 0 && size <= most) return;
-    refuse(std::string(name) + " " + std::to_string(size) + ": 1 to " + std::to_string(most) +
-           " is supported");
+    kChecks.refuse(std::string(name) + " " + std::to_string(size) + ": 1 to " +
+                   std::to_string(most) + " is supported");
   };
   check_size("indexer heads", indexer.heads, kernels::kQsaMaxHeads);
   check_size("indexer head_dim", indexer.head_dim, kernels::kQsaMaxIndexDim);
   check_size("budget", indexer.budget, kMaxBudget);
   if (!std::has_single_bit(indexer.ratio) || indexer.ratio > kernels::kQsaAnchorTokens) {
-    refuse("ratio " + std::to_string(indexer.ratio) + ": a power of two up to " +
-           std::to_string(kernels::kQsaAnchorTokens) +
-           " is supported, as anchors stand at ends of blocks");
+    kChecks.refuse("ratio " + std::to_string(indexer.ratio) + ": a power of two up to " +
+                   std::to_string(kernels::kQsaAnchorTokens) +
+                   " is supported, as anchors stand at ends of blocks");
   }
   if (indexer.budget % indexer.ratio != 0) {
-    refuse("a budget of " + std::to_string(indexer.budget) + " is not whole blocks of " +
-           std::to_string(indexer.ratio));
+    kChecks.refuse("a budget of " + std::to_string(indexer.budget) + " is not whole blocks of " +
+                   std::to_string(indexer.ratio));
   }
   if (indexer.rotary_dim % 2 != 0 || indexer.rotary_dim > indexer.head_dim) {
-    refuse("rotary_dim " + std::to_string(indexer.rotary_dim) + " of the indexer: an even number " +
-           "up to its head_dim " + std::to_string(indexer.head_dim) + " is supported");
+    kChecks.refuse("rotary_dim " + std::to_string(indexer.rotary_dim) +
+                   " of the indexer: an even number " + "up to its head_dim " +
+                   std::to_string(indexer.head_dim) + " is supported");
   }
   if (is_gpu(problem)) check_gpu_indexer(indexer, problem.platform);
   if (uint64_t{problem.max_pages} * kernels::qsa_page_blocks(indexer.ratio) > kMaxBlocks) {
-    refuse(std::to_string(problem.max_pages) + " pages of a sequence are more than " +
-           std::to_string(kMaxBlocks) + " blocks");
+    kChecks.refuse(std::to_string(problem.max_pages) + " pages of a sequence are more than " +
+                   std::to_string(kMaxBlocks) + " blocks");
   }
 }
 
-/// Refuses shapes that no kernel could serve; what only `plan` needs is not looked at.
 void check_shape(const AtlasAttentionProblem& problem) {
-  if (problem.struct_size < sizeof(AtlasAttentionProblem)) {
-    refuse("the problem has " + std::to_string(problem.struct_size) + " bytes, and " +
-           std::to_string(sizeof(AtlasAttentionProblem)) + " are expected");
-  }
-  if (problem.platform == nullptr || kernels::find_platform(problem.platform) == nullptr) {
-    refuse("platform '" + std::string(problem.platform == nullptr ? "" : problem.platform) +
-           "' is not supported: cpu, h200, gb10 and strix-hip are");
-  }
-  if (problem.backend == nullptr || std::string_view(problem.backend) != "qsa") {
-    refuse("backend '" + std::string(problem.backend == nullptr ? "" : problem.backend) +
-           "' is not this plugin's: qsa is");
-  }
-  if (problem.heads == 0 || problem.heads > kMaxHeads || problem.kv_heads == 0 ||
-      problem.heads % problem.kv_heads != 0) {
-    refuse(std::to_string(problem.heads) + " query heads over " + std::to_string(problem.kv_heads) +
-           " key heads: the second must divide the first, which is at most " +
-           std::to_string(kMaxHeads));
-  }
-  if (problem.head_dim == 0 || problem.head_dim > kMaxHeadDim) {
-    refuse("head_dim " + std::to_string(problem.head_dim) + ": 1 to " +
-           std::to_string(kMaxHeadDim) + " is supported");
-  }
-  if (is_gpu(problem) &&
-      (problem.head_dim % 16 != 0 || problem.head_dim > kernels::kAttentionMaxDim)) {
-    refuse("head_dim " + std::to_string(problem.head_dim) + " on " + problem.platform +
-           ": multiples of 16 up to " + std::to_string(kernels::kAttentionMaxDim) +
-           " are supported");
-  }
-  if (problem.max_rows == 0) refuse("a step needs at least one row");
+  kChecks.shape(problem);
   check_indexer(problem);
 }
 
@@ -168,53 +114,29 @@ uint64_t slot_bytes_of(const AtlasIndexer& indexer) {
   return uint64_t{kernels::qsa_ring_rows(indexer.ratio)} * indexer.head_dim * sizeof(float);
 }
 
-void check_stride(const std::string& name, uint64_t stride, uint64_t heads, uint64_t dim) {
-  if (stride >= heads * dim) return;
-  refuse(name + "_stride " + std::to_string(stride) + " is less than a row of " +
-         std::to_string(heads) + " heads of " + std::to_string(dim));
-}
-
 void check_plan(const AtlasAttentionProblem& problem) {
   const AtlasIndexer& indexer = *problem.indexer;
-  check_stride("q", problem.q_stride, problem.heads, problem.head_dim);
-  check_stride("k", problem.k_stride, problem.kv_heads, problem.head_dim);
-  check_stride("v", problem.v_stride, problem.kv_heads, problem.head_dim);
-  check_stride("out", problem.out_stride, problem.heads, problem.head_dim);
-  check_stride("the indexer's q", indexer.q_stride, indexer.heads, indexer.head_dim);
-  check_stride("the indexer's k", indexer.k_stride, 1, indexer.head_dim);
-  if (!std::isfinite(problem.scale)) refuse("the scale is not a finite number");
+  kChecks.plan(problem, page_bytes_of(problem));
+  kChecks.stride("the indexer's q", indexer.q_stride, indexer.heads, indexer.head_dim);
+  kChecks.stride("the indexer's k", indexer.k_stride, 1, indexer.head_dim);
   if (!std::isfinite(indexer.epsilon) || indexer.epsilon < 0 || !std::isfinite(indexer.magnitude)) {
-    refuse("the indexer's epsilon or magnitude is not a finite number, or the first is negative");
-  }
-  if (problem.max_pages == 0) refuse("a sequence needs at least one page");
-  const uint64_t alignment = is_gpu(problem) ? 16 : alignof(float);
-  if (problem.page_stride < page_bytes_of(problem) || problem.page_stride % alignment != 0 ||
-      problem.pages.offset % alignment != 0) {
-    refuse("page_stride " + std::to_string(problem.page_stride) + ": a layer's part has " +
-           std::to_string(page_bytes_of(problem)) + " bytes of " +
-           (is_gpu(problem) ? "bf16" : "float32") + " and begins at a multiple of " +
-           std::to_string(alignment));
+    kChecks.refuse(
+        "the indexer's epsilon or magnitude is not a finite number, or the first is negative");
   }
   if (problem.slot_stride < slot_bytes_of(indexer) || problem.slot_stride % alignof(float) != 0) {
-    refuse("slot_stride " + std::to_string(problem.slot_stride) + ": a layer's part has " +
-           std::to_string(slot_bytes_of(indexer)) + " bytes of float32");
+    kChecks.refuse("slot_stride " + std::to_string(problem.slot_stride) + ": a layer's part has " +
+                   std::to_string(slot_bytes_of(indexer)) + " bytes of float32");
   }
   for (const AtlasBufferRef& ref :
-       {problem.q, problem.k, problem.v, problem.out, problem.control, problem.rows, problem.pages,
-        problem.slots, indexer.q, indexer.k, indexer.k_norm}) {
+       {problem.rows, problem.slots, indexer.q, indexer.k, indexer.k_norm}) {
     if (ref.buffer == ATLAS_NO_BUFFER) {
-      refuse(
-          "one of q, k, v, out, control, rows, pages, slots and the indexer's q, k and k_norm has "
-          "no buffer");
+      kChecks.refuse("one of rows, slots and the indexer's q, k and k_norm has no buffer");
     }
   }
   if (indexer.rotary_dim != 0 && indexer.inverse_frequencies.buffer == ATLAS_NO_BUFFER) {
-    refuse("the indexer's inverse_frequencies have no buffer");
+    kChecks.refuse("the indexer's inverse_frequencies have no buffer");
   }
-  const uint64_t workspace_bytes = workspace_bytes_of(problem);
-  if (workspace_bytes != 0 && problem.workspace.buffer == ATLAS_NO_BUFFER) {
-    refuse("the workspace of " + std::to_string(workspace_bytes) + " bytes has no buffer");
-  }
+  kChecks.workspace(problem, workspace_bytes_of(problem));
 }
 
 AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs,
@@ -222,7 +144,7 @@ AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs
   return atlas::sdk::guarded(error, [&] {
     if (problem == nullptr || needs == nullptr ||
         needs->struct_size < sizeof(AtlasAttentionNeeds)) {
-      refuse("needs was called without room for an answer");
+      kChecks.refuse("needs was called without room for an answer");
     }
     check_shape(*problem);
     const AtlasIndexer& indexer = *problem->indexer;
@@ -246,8 +168,8 @@ AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs
 AtlasCode plan_write(const AtlasAttentionProblem& problem, const Workspace& workspace,
                      const AtlasRecordSink* sink, AtlasError* error) {
   auto write = write_launch(problem);
-  write.point(&write.params.arrivals, workspace.split_rows != 0 ? problem.workspace : kNowhere);
-  write.params.split_rows = workspace.split_rows;
+  write.point(&write.params.arrivals, workspace.split.rows != 0 ? problem.workspace : kNowhere);
+  write.params.split_rows = workspace.split.rows;
   write.grid((problem.max_rows - 1) / kernels::kQsaWriteRows + 1);
   return write.emit(sink, error);
 }
@@ -262,8 +184,8 @@ AtlasCode plan_select(const char* kernel, uint64_t scratch_bytes,
   select.point(&select.params.rows, problem.rows);
   select.point(&select.params.pages, problem.pages);
   select.point(&select.params.scores,
-               workspace.score_rows != 0 ? later(problem.workspace, workspace.scores) : kNowhere);
-  select.point(&select.params.lists, later(problem.workspace, workspace.lists));
+               workspace.score_rows != 0 ? behind(problem.workspace, workspace.scores) : kNowhere);
+  select.point(&select.params.lists, behind(problem.workspace, workspace.lists));
   select.params.page_stride = problem.page_stride;
   select.params.pooled_offset = kernels::qsa_pooled_offset(problem.kv_heads, problem.head_dim);
   select.params.q_stride = indexer.q_stride;
@@ -297,15 +219,15 @@ AtlasCode plan_selection(const AtlasAttentionProblem& problem, const Workspace& 
 AtlasCode plan_attend(const AtlasAttentionProblem& problem, const Workspace& workspace,
                       const AtlasRecordSink* sink, AtlasError* error) {
   auto attend = attend_launch("qsa_attend", problem);
-  const bool is_split = workspace.split_rows != 0;
+  const bool is_split = workspace.split.rows != 0;
   attend.point(&attend.params.lists,
-               is_sparse(problem) ? later(problem.workspace, workspace.lists) : kNowhere);
+               is_sparse(problem) ? behind(problem.workspace, workspace.lists) : kNowhere);
   attend.point(&attend.params.arrivals, is_split ? problem.workspace : kNowhere);
   attend.point(&attend.params.partials,
-               is_split ? later(problem.workspace, workspace.partials) : kNowhere);
+               is_split ? behind(problem.workspace, workspace.split.partials) : kNowhere);
   attend.params.tasks = tasks_of(problem);
-  attend.params.split_rows = workspace.split_rows;
-  attend.params.max_blocks = workspace.max_blocks;
+  attend.params.split_rows = workspace.split.rows;
+  attend.params.max_blocks = workspace.split.max_blocks;
   attend.grid(attend.params.tasks);
   attend.shared_bytes(static_cast<uint32_t>(
       kernels::qsa_attend_scratch_bytes(problem.heads, problem.kv_heads, problem.head_dim)));
@@ -327,7 +249,7 @@ AtlasCode plan(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink
                AtlasError* error) {
   return atlas::sdk::guarded(error, [&] {
     if (problem == nullptr || sink == nullptr || sink->emit == nullptr) {
-      refuse("plan was called without a problem or a sink");
+      kChecks.refuse("plan was called without a problem or a sink");
     }
     check_shape(*problem);
     check_plan(*problem);

@@ -7,6 +7,7 @@
 #include "kernels/common/exl3_gpu.h"
 #include "plugins/abi/atlas_plugin.h"
 #include "plugins/quant_exl3/checkpoint.h"
+#include "plugins/sdk/record.h"
 
 namespace atlas::quant_exl3 {
 
@@ -20,10 +21,7 @@ struct Product {
   AtlasBufferRef x{}, y{}, weight{}, row_count{}, offsets{}, source{}, workspace{};
 };
 
-inline AtlasBufferRef behind(AtlasBufferRef buffer, uint64_t bytes) {
-  buffer.offset += bytes;
-  return buffer;
-}
+using sdk::behind;
 
 /// Whether `platform` has the kernels of kernels/common/gpu, and in which form. Null is no
 /// platform.

@@ -8,6 +8,13 @@
 
 namespace atlas::sdk {
 
+inline constexpr AtlasBufferRef kNowhere{ATLAS_NO_BUFFER, 0, 0};
+/// The place `bytes` behind another.
+inline AtlasBufferRef behind(AtlasBufferRef ref, uint64_t bytes) {
+  ref.offset += bytes;
+  return ref;
+}
+
 /// One launch while it is put together. `Params` is a parameter struct of kernels/common.
 /// Use: `Launch<P> launch("kernel", kPDigest); launch.params.n = n;
 ///       launch.point(&launch.params.x, problem.x); return launch.emit(sink, error);`
