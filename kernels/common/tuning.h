@@ -20,6 +20,10 @@ enum class Choice : uint32_t {
   kExl3ExpertsFew,
   /// Rows an expert above which EXL3's products of experts take the kernel for many rows.
   kExl3ExpertsMany,
+  /// Rows above which EXL3's products take the kernel of wgmma.
+  kExl3Wgmma,
+  /// Rows an expert above which EXL3's products of experts take the kernel of wgmma.
+  kExl3ExpertsWgmma,
 };
 
 /// For products of n outputs and k inputs between these.
@@ -39,6 +43,8 @@ inline constexpr TuningEntry kTuning[] = {
     {"h200", Choice::kExl3Many, 96, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExl3ExpertsFew, 20, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExl3ExpertsMany, 16, 0, ~0ull, 0, ~0ull},
+    {"h200", Choice::kExl3Wgmma, 64, 0, ~0ull, 0, ~0ull},
+    {"h200", Choice::kExl3ExpertsWgmma, 32, 0, ~0ull, 0, ~0ull},
     {"gb10", Choice::kLinearMany, 48, 0, ~0ull, 0, ~0ull},
     {"gb10", Choice::kExpertsMany, 16, 0, ~0ull, 0, ~0ull},
     {"gb10", Choice::kExl3Few, 0, 65536, 4294967295, 0, ~0ull},

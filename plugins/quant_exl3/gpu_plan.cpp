@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/common/exl3_wgmma.h"
 #include "kernels/common/platforms.h"
 #include "kernels/common/tuning.h"
 #include "plugins/quant_exl3/product.h"
@@ -18,7 +19,10 @@ enum class Way {
   kAlone,  // exl3_few, which encodes rows itself: one launch
   kFew,    // exl3_encode, then exl3_few: a weight is decoded once for 8 or 16 rows
   kMany,   // exl3_encode, then exl3_many: once for 64 or 32 rows
+  kWgmma,  // exl3_encode_wgmma, then exl3_wgmma: once for 128 rows; h200 alone has an entry for it
 };
+/// One product after the other, which share their encoded rows' memory.
+bool is_many(Way way) { return way == Way::kMany || way == Way::kWgmma; }
 
 /// Encoding a row in every block that needs it costs about a fifth of decoding the block's weights,
 /// a launch of its own about 2 us; kernels/<platform>/tuning.yaml says where they meet. exl3_many
@@ -28,18 +32,22 @@ Way way_of(const char* platform, uint64_t rows, uint64_t experts, uint64_t n, ui
   const auto above = [&](Choice choice) { return kernels::tuned(platform, choice, n, k); };
   if (experts == 0) {
     if (rows <= above(Choice::kExl3Few)) return Way::kAlone;
+    if (rows > above(Choice::kExl3Wgmma)) return Way::kWgmma;
     return rows <= above(Choice::kExl3Many) ? Way::kFew : Way::kMany;
   }
   if (rows <= above(Choice::kExl3ExpertsFew)) return Way::kAlone;
-  // Rows an expert, rounded up.
-  return (rows - 1) / experts < above(Choice::kExl3ExpertsMany) ? Way::kFew : Way::kMany;
+  const uint64_t each = (rows - 1) / experts + 1;
+  if (each > above(Choice::kExl3ExpertsWgmma)) return Way::kWgmma;
+  return each <= above(Choice::kExl3ExpertsMany) ? Way::kFew : Way::kMany;
 }
 
 /// The most common formats have an exl3_few of their own.
 std::string product_kernel(Way way, Format format) {
-  std::string name = way == Way::kMany ? "exl3_many_" : "exl3_few_";
+  std::string name = way == Way::kWgmma  ? "exl3_wgmma_"
+                     : way == Way::kMany ? "exl3_many_"
+                                         : "exl3_few_";
   name += codebook_name(format.codebook);
-  if (way == Way::kMany || format.codebook != kernels::Exl3Codebook::kMul1) return name;
+  if (is_many(way) || format.codebook != kernels::Exl3Codebook::kMul1) return name;
   const bool own = format.units % 2 == 0 && format.units >= 6 && format.units <= 12;
   return own ? name + "_k" + std::to_string(format.units / 2) : name;
 }
@@ -59,10 +67,12 @@ Workspace workspace_of(const char* platform, uint64_t rows, uint64_t n, uint64_t
   const Wide segments = kernels::exl3_segments(static_cast<uint32_t>(k));
   const auto aligned = [](Wide bytes) { return (bytes + 255) / 256 * 256; };
   const Way way = way_of(platform, rows, experts, n, inputs);
-  const Wide encoded = way == Way::kAlone ? 0 : aligned(Wide{(rows + 15) / 16 * 16} * k * 2);
-  const Wide part = encoded + (way == Way::kAlone ? 0 : aligned(segments * rows * 4));
-  const Wide all = way == Way::kMany ? part : part * parts + segments * rows * n * 4;
-  if (all >> 63 != 0) {
+  const Wide places = way == Way::kWgmma ? Wide{kernels::exl3_wgmma_places(rows, experts)}
+                                         : Wide{(rows + 15) / 16 * 16};
+  const Wide encoded = way == Way::kAlone ? 0 : aligned(places * k * 2);
+  const Wide part = encoded + (way == Way::kAlone ? 0 : aligned(segments * places * 4));
+  const Wide all = is_many(way) ? part : part * parts + segments * rows * n * 4;
+  if (all >> 63 != 0 || places >> 32 != 0) {
     throw sdk::Failure(ATLAS_INVALID_ARGUMENT,
                        "a product of " + std::to_string(rows) + " rows needs over 2^63 bytes");
   }
@@ -77,10 +87,17 @@ uint64_t outputs_of(std::span<const Product> parts) {
   return n;
 }
 
+/// Places of encoded rows: so many powers lie between those of one segment and the next.
+uint32_t places_of(const Product& first, Way way) {
+  if (way != Way::kWgmma) return first.max_rows;
+  return static_cast<uint32_t>(kernels::exl3_wgmma_places(first.max_rows, first.experts));
+}
+
 /// Encodes the rows of `first` for the weight of `part`, to `encoded`.
-AtlasCode emit_encode(const Product& first, const Product& part, AtlasBufferRef encoded,
+AtlasCode emit_encode(const Product& first, const Product& part, Way way, AtlasBufferRef encoded,
                       const Workspace& workspace, const AtlasRecordSink* sink, AtlasError* error) {
-  sdk::Launch<kernels::Exl3EncodeParams> launch("exl3_encode", kernels::kExl3EncodeParamsDigest);
+  sdk::Launch<kernels::Exl3EncodeParams> launch(
+      way == Way::kWgmma ? "exl3_encode_wgmma" : "exl3_encode", kernels::kExl3EncodeParamsDigest);
   auto& params = launch.params;
   launch.point(&params.x, first.x);
   launch.point(&params.weight, part.weight);
@@ -94,8 +111,8 @@ AtlasCode emit_encode(const Product& first, const Product& part, AtlasBufferRef 
   params.k = padded(first.k);
   params.inputs = first.k;
   params.experts = first.experts;
-  params.rows = first.max_rows;
-  launch.grid(kernels::exl3_encode_blocks(first.max_rows), kernels::exl3_segments(params.k));
+  params.rows = places_of(first, way);
+  launch.grid(kernels::exl3_encode_blocks(params.rows), kernels::exl3_segments(params.k));
   launch.block(kernels::kExl3EncodeThreads);
   launch.shared_bytes(64);
   launch.bytes_read(uint64_t{first.busy} * 2 * params.k);
@@ -103,9 +120,9 @@ AtlasCode emit_encode(const Product& first, const Product& part, AtlasBufferRef 
 }
 
 /// A product of many rows, which are encoded.
-AtlasCode emit_many(Exl3Lanes lanes, const Product& first, const Product& part,
+AtlasCode emit_many(Exl3Lanes lanes, const Product& first, const Product& part, Way way,
                     const Workspace& workspace, const AtlasRecordSink* sink, AtlasError* error) {
-  const std::string name = product_kernel(Way::kMany, part.format);
+  const std::string name = product_kernel(way, part.format);
   sdk::Launch<kernels::Exl3ProductGpuParams> launch(name.c_str(),
                                                     kernels::kExl3ProductGpuParamsDigest);
   auto& params = launch.params;
@@ -123,12 +140,18 @@ AtlasCode emit_many(Exl3Lanes lanes, const Product& first, const Product& part,
   params.outputs = part.n;
   params.units = part.format.units;
   params.experts = part.experts;
-  params.rows = first.max_rows;
+  params.rows = places_of(first, way);
   params.epilogue = part.epilogue;
-  launch.grid(params.n / kernels::kExl3Block,
-              kernels::exl3_many_tiles(lanes, first.max_rows, part.experts));
-  launch.block(kernels::exl3_many_threads(lanes));
-  launch.shared_bytes(kernels::exl3_many_shared(lanes, part.format.units));
+  if (way == Way::kWgmma) {
+    launch.grid(kernels::exl3_wgmma_blocks(params.n, first.max_rows, part.experts));
+    launch.block(kernels::kExl3WgmmaThreads);
+    launch.shared_bytes(kernels::exl3_wgmma_shared(part.format.units));
+  } else {
+    launch.grid(params.n / kernels::kExl3Block,
+                kernels::exl3_many_tiles(lanes, first.max_rows, part.experts));
+    launch.block(kernels::exl3_many_threads(lanes));
+    launch.shared_bytes(kernels::exl3_many_shared(lanes, part.format.units));
+  }
   const uint64_t read =
       kernels::exl3_gpu_bytes(part.format.units, part.n, part.k) - 2 * uint64_t{params.k};
   launch.bytes_read(part.busy * read);
@@ -214,18 +237,18 @@ AtlasCode plan_gpu_products(const char* platform, std::span<const Product> parts
   const Workspace workspace =
       workspace_of(platform, first.max_rows, n, parts.size(), first.k, first.experts);
   const Way way = way_of(platform, first.max_rows, first.experts, n, first.k);
-  if (way == Way::kMany) {
+  if (is_many(way)) {
     for (const Product& part : parts) {
-      const AtlasCode code = emit_encode(first, part, first.workspace, workspace, sink, error);
+      const AtlasCode code = emit_encode(first, part, way, first.workspace, workspace, sink, error);
       if (code != ATLAS_OK) return code;
-      const AtlasCode product = emit_many(lanes, first, part, workspace, sink, error);
+      const AtlasCode product = emit_many(lanes, first, part, way, workspace, sink, error);
       if (product != ATLAS_OK) return product;
     }
     return ATLAS_OK;
   }
   for (size_t i = 0; way == Way::kFew && i < parts.size(); ++i) {
-    const AtlasCode code = emit_encode(first, parts[i], behind(first.workspace, i * workspace.part),
-                                       workspace, sink, error);
+    const AtlasCode code = emit_encode(
+        first, parts[i], way, behind(first.workspace, i * workspace.part), workspace, sink, error);
     if (code != ATLAS_OK) return code;
   }
   return emit_few(lanes, parts, way, workspace, sink, error);

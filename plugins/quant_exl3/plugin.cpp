@@ -466,10 +466,30 @@ constexpr std::array kGpuKernels = {
     Needed{"exl3_gather_mcg", kExl3GatherParamsDigest},
     Needed{"exl3_gather_mul1", kExl3GatherParamsDigest},
 };
+// For matrix instructions that h200 alone has, each a variant of a kernel of all.
+struct Variant {
+  Needed kernel;
+  std::string_view reason, of;
+};
+constexpr std::array kH200Kernels = {
+    Variant{{"exl3_encode_wgmma", kExl3EncodeParamsDigest},
+            "h200 only: a variant of exl3_encode",
+            "exl3_encode"},
+    Variant{{"exl3_wgmma_3inst", kExl3ProductGpuParamsDigest},
+            "h200 only: a variant of exl3_many",
+            "exl3_many_3inst"},
+    Variant{{"exl3_wgmma_mcg", kExl3ProductGpuParamsDigest},
+            "h200 only: a variant of exl3_many",
+            "exl3_many_mcg"},
+    Variant{{"exl3_wgmma_mul1", kExl3ProductGpuParamsDigest},
+            "h200 only: a variant of exl3_many",
+            "exl3_many_mul1"},
+};
 
 consteval auto all_kernels() {
   std::array<AtlasDescriptorKernel,
-             kCpuKernels.size() + (kPlatformNames.size() - 1) * kGpuKernels.size()>
+             kCpuKernels.size() +
+                 (kPlatformNames.size() - 1) * (kGpuKernels.size() + kH200Kernels.size())>
       all{};
   auto* to = all.data();
   for (const Needed& each : kCpuKernels) {
@@ -478,6 +498,12 @@ consteval auto all_kernels() {
   for (size_t i = 1; i < kPlatformNames.size(); ++i) {
     for (const Needed& each : kGpuKernels) {
       *to++ = atlas::sdk::required_kernel(kPlatformNames[i], each.name, each.digest);
+    }
+    for (const auto& [kernel, reason, of] : kH200Kernels) {
+      *to++ = kPlatformNames[i] == "h200"
+                  ? atlas::sdk::required_kernel(kPlatformNames[i], kernel.name, kernel.digest)
+                  : atlas::sdk::optional_kernel(kPlatformNames[i], kernel.name, kernel.digest,
+                                                reason, of);
     }
   }
   return all;

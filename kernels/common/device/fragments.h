@@ -56,6 +56,20 @@ constexpr Cell mma_cell(uint32_t lane, uint32_t r) {
 constexpr uint32_t mma_scale_a_lane(uint32_t row) { return 4 * (row % 8) + row / 8; }
 constexpr uint32_t mma_scale_b_lane(uint32_t column) { return 4 * column; }
 
+// ---- wgmma m64nNk16: 64 x N results of four warps ----
+
+/// Each warp has 16 rows, A as mma.sync m16n8k16 has it, and N / 8 times D as that has it.
+inline constexpr uint32_t kWgmmaWarps = 4;
+/// Cell `r` of lane `lane` of warp `warp` of the four.
+constexpr Cell wgmma_cell(uint32_t warp, uint32_t lane, uint32_t r) {
+  const Cell cell = mma_cell(lane, r % 4);
+  return {16 * warp + cell.row, 8 * (r / 4) + cell.column};
+}
+/// B in shared memory: rows of 128 bytes, eight of them together in 1,024, whose 16-byte pieces
+/// change places: where byte `offset` of a matrix that begins at a multiple of 1,024 stands.
+inline constexpr uint32_t kWgmmaRowBytes = 128;
+constexpr uint32_t wgmma_swizzled(uint32_t offset) { return offset ^ (offset >> 3 & 0x70); }
+
 // ---- WMMA 16x16x16 of gfx11, wave32: 16 x 16 results ----
 
 /// A row of A or a column of B: 16 halves, ascending k. Lanes 16..31 hold the same as lanes 0..15.

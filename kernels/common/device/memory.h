@@ -85,6 +85,18 @@ ATLAS_DEVICE T* shared_memory(uint32_t offset = 0) {
 #endif
 }
 
+/// Bytes from the begin of the block's dynamic shared memory to the first multiple of `alignment`,
+/// a power of two.
+ATLAS_DEVICE uint32_t shared_padding(uint32_t alignment) {
+#if defined(ATLAS_FORM_CUDA)
+  const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(atlas_shared_bytes));
+  return (0u - at) & (alignment - 1);
+#else
+  static_cast<void>(alignment);
+  return 0;
+#endif
+}
+
 /// A 0 that the compiler does not know to be one: an address that is computed from it is computed
 /// where it is used, and takes no register of a loop around.
 ATLAS_DEVICE uint32_t unknown_zero() {

@@ -46,6 +46,8 @@ enum class Matrix : uint32_t {
   kWmmaF16,
   kWmmaBf16,
   kWmmaIu8,
+  kWgmmaF16,
+  kWgmmaBf16,
   kCount
 };
 inline constexpr uint32_t kMatrixKinds = static_cast<uint32_t>(Matrix::kCount);
@@ -72,6 +74,22 @@ ATLAS_SIMT void async_wait(uint32_t groups_left, Site site);
 /// written.
 ATLAS_SIMT void matrix(Matrix kind, void* c, const void* a, const void* b, uint32_t scale_a,
                        uint32_t scale_b, Site site);
+/// Matrix instructions of four warps that run on while their lanes do: `c` has `columns` / 2 floats
+/// of each lane, which count until a wait has taken the instruction's group only as what they are
+/// then; `b` is the descriptor that the instruction takes (wgmma.h).
+ATLAS_SIMT void wgmma(Matrix kind, float* c, uint32_t columns, const uint32_t* a, uint64_t b,
+                      bool add, Site site);
+ATLAS_SIMT void wgmma_fence(Site site);
+ATLAS_SIMT void wgmma_commit(Site site);
+ATLAS_SIMT void wgmma_wait(uint32_t groups_left, Site site);
+/// What the lane wrote to shared memory before is seen by such instructions after.
+ATLAS_SIMT void matrix_proxy_fence(Site site);
+/// Barriers of phases in shared memory, and copies that they count (bulk.h).
+ATLAS_SIMT void phase_init(const void* barrier, uint32_t arrivals, Site site);
+ATLAS_SIMT void phase_arrive(const void* barrier, uint32_t expected_bytes, Site site);
+ATLAS_SIMT void phase_wait(const void* barrier, uint32_t parity, Site site);
+ATLAS_SIMT void bulk_copy(void* shared_to, const void* from, uint32_t bytes, const void* barrier,
+                          Site site);
 ATLAS_SIMT void pause(Site site);
 ATLAS_SIMT uint64_t clock_ns();
 

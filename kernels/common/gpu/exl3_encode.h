@@ -8,6 +8,43 @@
 
 namespace atlas::kernels {
 
+/// Where encoded rows stand, and how lanes write them: the order of exl3_few and exl3_many. Another
+/// order has the same functions.
+struct Exl3FragmentOrder {
+  /// The place of a row of an expert (0 if there are none), and where the places end that its
+  /// encoder fills with zeros behind it: `place` or less if it fills none.
+  ATLAS_DEVICE static uint32_t place(const Exl3EncodeParams&, uint32_t row, uint32_t) {
+    return row;
+  }
+  ATLAS_DEVICE static uint32_t fill_end(const Exl3EncodeParams&, uint32_t, uint32_t, uint32_t) {
+    return 0;
+  }
+  /// Elements k (even) and the next one.
+  ATLAS_DEVICE static void put_two(const Exl3EncodeParams& params, uint32_t place, uint32_t k,
+                                   uint32_t two) {
+    device::store_as(
+        static_cast<uint8_t*>(params.encoded) + exl3_encoded_offset(kExl3Lanes, params.k, place, k),
+        two);
+  }
+  /// 16 elements from k on, those of tile lane / 4 of a block, two a word. All lanes of the warp
+  /// come, those that have some are `there`.
+  ATLAS_DEVICE static void put_tile(const Exl3EncodeParams& params, uint32_t place, uint32_t k,
+                                    bool there, const uint32_t (&words)[8]) {
+    using namespace device;
+    Words4 halves[2];
+    ATLAS_UNROLL
+    for (uint32_t w = 0; w < 8; ++w) {
+      const uint32_t at = exl3_element_offset(kExl3Lanes, 2 * w);
+      halves[at / 16].w[at % 16 / 4] = words[w];
+    }
+    if (!there) return;
+    auto* to =
+        static_cast<uint8_t*>(params.encoded) + exl3_encoded_offset(kExl3Lanes, params.k, place, k);
+    store_as(to, halves[0]);
+    store_as(to + exl3_step_bytes(kExl3Lanes) / 2, halves[1]);
+  }
+};
+
 /// A lane's part of a segment of up to four blocks of 128. At first four neighbouring elements of
 /// each block, as memory is read; in the end 16 neighbouring ones of one block, as it is written.
 struct Exl3Part {
@@ -69,8 +106,9 @@ ATLAS_DEVICE void exl3_transform(Exl3Part& part) {
 
 /// Writes the lane's 16 elements from k on, divided by the segment's power of two, which it
 /// returns. `there`: the segment has this lane's block.
+template <typename Order>
 ATLAS_DEVICE float exl3_put_part(const Exl3Part& part, bool there, const Exl3EncodeParams& params,
-                                 uint32_t row, uint32_t k) {
+                                 uint32_t place, uint32_t k) {
   using namespace device;
   uint32_t most = 0;
   ATLAS_UNROLL
@@ -83,20 +121,14 @@ ATLAS_DEVICE float exl3_put_part(const Exl3Part& part, bool there, const Exl3Enc
   }
   const int32_t power = exl3_exponent(warp_max(most));
   const float scale = exl3_power_of_two(-power);
-  Words4 halves[2];
+  uint32_t words[8];
   ATLAS_UNROLL
   for (uint32_t e = 0; e < 16; e += 2) {
-    const uint32_t at = exl3_element_offset(kExl3Lanes, e);
     // Elements with bit 2 stand in the second set of four, those with bit 3 in the second two.
     const float* f = part.v[e / 8 * 2 + e / 4 % 2];
-    halves[at / 16].w[at % 16 / 4] = f16_pair(f[e % 4] * scale, f[e % 4 + 1] * scale);
+    words[e / 2] = f16_pair(f[e % 4] * scale, f[e % 4 + 1] * scale);
   }
-  if (there) {
-    auto* to =
-        static_cast<uint8_t*>(params.encoded) + exl3_encoded_offset(kExl3Lanes, params.k, row, k);
-    store_as(to, halves[0]);
-    store_as(to + exl3_step_bytes(kExl3Lanes) / 2, halves[1]);
-  }
+  Order::put_tile(params, place, k, there, words);
   return exl3_power_of_two(power);
 }
 
@@ -166,6 +198,7 @@ struct Exl3Scales {
   }
 };
 
+template <typename Order>
 ATLAS_DEVICE void exl3_finish_row(const Exl3EncodeParams& params, Exl3Row& row,
                                   const Exl3Scales& scales, uint32_t segment, uint32_t first,
                                   uint32_t blocks) {
@@ -178,13 +211,22 @@ ATLAS_DEVICE void exl3_finish_row(const Exl3EncodeParams& params, Exl3Row& row,
   exl3_transform(row.part);
   const uint32_t block = lane_index() % kExl3SegmentBlocks;
   const uint32_t tile = lane_index() / kExl3SegmentBlocks;
-  const float power = exl3_put_part(row.part, block < blocks, params, row.row,
-                                    (first + block) * kExl3Block + tile * kExl3Tile);
-  if (lane_index() == 0) store(params.powers + uint64_t{segment} * params.rows + row.row, power);
+  const uint32_t place = Order::place(params, row.row, row.expert);
+  const uint32_t k = (first + block) * kExl3Block + tile * kExl3Tile;
+  float* powers = params.powers + uint64_t{segment} * params.rows;
+  const float power = exl3_put_part<Order>(row.part, block < blocks, params, place, k);
+  if (lane_index() == 0) store(powers + place, power);
+  const uint32_t end = Order::fill_end(params, row.row, row.expert, place);
+  for (uint32_t fill = place + 1; fill < end; ++fill) {
+    const uint32_t zeros[8] = {};
+    Order::put_tile(params, fill, k, block < blocks, zeros);
+    if (lane_index() == 0) store(powers + fill, 1.0f);
+  }
 }
 
 /// A segment of kExl3EncodeRows rows. A warp's two stand kExl3EncodeWarps apart, so that warps
 /// write neighbouring rows of a tile together; both are asked for before anything waits.
+template <typename Order>
 ATLAS_DEVICE void exl3_encode_many(const Exl3EncodeParams& params) {
   using namespace device;
   static_assert(kExl3EncodeRows == 2 * kExl3EncodeWarps);
@@ -197,19 +239,21 @@ ATLAS_DEVICE void exl3_encode_many(const Exl3EncodeParams& params) {
   Exl3Row high = exl3_begin_row(params, begin + kExl3EncodeWarps, false, low.expert, first, blocks);
   Exl3Scales scales;
   scales.bring(params, low.expert, first, blocks);
-  exl3_finish_row(params, low, scales, segment, first, blocks);
+  exl3_finish_row<Order>(params, low, scales, segment, first, blocks);
   if (!high.there) return;
   if (high.expert != low.expert) scales.bring(params, high.expert, first, blocks);
-  exl3_finish_row(params, high, scales, segment, first, blocks);
+  exl3_finish_row<Order>(params, high, scales, segment, first, blocks);
 }
 
-ATLAS_DEVICE_KERNEL(exl3_encode, Exl3EncodeParams, kExl3EncodeThreads) {
+template <typename Order>
+ATLAS_DEVICE void exl3_encode_rows(const Exl3EncodeParams& params) {
   using namespace device;
-  if (params.rows > kExl3EncodeFew) return exl3_encode_many(params);
+  if (params.rows > kExl3EncodeFew) return exl3_encode_many<Order>(params);
   const uint32_t row = block_index(), segment = block_index<1>();
   const uint8_t* weight = static_cast<const uint8_t*>(params.weight);
+  uint32_t expert = 0;
   if (params.offsets != nullptr) {
-    const uint32_t expert = exl3_expert_of(params.offsets, params.experts, row);
+    expert = exl3_expert_of(params.offsets, params.experts, row);
     if (expert == params.experts) return;
     weight += expert * params.expert_bytes;
   } else if (row >= load(params.row_count)) {
@@ -217,6 +261,9 @@ ATLAS_DEVICE_KERNEL(exl3_encode, Exl3EncodeParams, kExl3EncodeThreads) {
   }
   const uint32_t from = params.source != nullptr ? load(params.source + row) : row;
   const uint32_t first = exl3_segment_begin(params.k, segment);
+  const uint32_t place = Order::place(params, row, expert);
+  const uint32_t end = Order::fill_end(params, row, expert, place);
+  float* powers = params.powers + uint64_t{segment} * params.rows;
   const uint32_t blocks = exl3_segment_begin(params.k, segment + 1) - first;
   Exl3Quad quad{};
   if (warp_index() < blocks) {
@@ -226,13 +273,18 @@ ATLAS_DEVICE_KERNEL(exl3_encode, Exl3EncodeParams, kExl3EncodeThreads) {
   }
   const float power =
       exl3_encode_segment(quad, blocks, shared_memory<uint32_t>(), [&](uint32_t k, uint32_t two) {
-        store_as(static_cast<uint8_t*>(params.encoded) +
-                     exl3_encoded_offset(kExl3Lanes, params.k, row, first * kExl3Block + k),
-                 two);
+        Order::put_two(params, place, first * kExl3Block + k, two);
+        for (uint32_t fill = place + 1; fill < end; ++fill) {
+          Order::put_two(params, fill, first * kExl3Block + k, 0);
+        }
       });
-  if (thread_index() == 0) {
-    store(params.powers + uint64_t{segment} * params.rows + row, power);
-  }
+  if (thread_index() != 0) return;
+  store(powers + place, power);
+  for (uint32_t fill = place + 1; fill < end; ++fill) store(powers + fill, 1.0f);
+}
+
+ATLAS_DEVICE_KERNEL(exl3_encode, Exl3EncodeParams, kExl3EncodeThreads) {
+  exl3_encode_rows<Exl3FragmentOrder>(params);
 }
 
 }  // namespace atlas::kernels

@@ -13,17 +13,14 @@ inline constexpr uint32_t kExl3ManyThreads = exl3_many_threads(kExl3Lanes);
 inline constexpr uint32_t kExl3ManyWarps = kExl3ManyThreads / device::kMatrixLanes;
 inline constexpr uint32_t kExl3ManyStageBytes = exl3_many_stage_bytes(kExl3Lanes);
 
-/// Rows [begin, begin + rows) of a run, at most kExl3ManyRows.
+/// Rows [begin, begin + rows) of a run: a tile of them.
 struct Exl3Tile {
   uint32_t begin = 0, rows = 0, expert = 0;
 };
 
-ATLAS_DEVICE uint32_t exl3_tiles_of(uint32_t rows) {
-  return (rows + kExl3ManyRows - 1) / kExl3ManyRows;
-}
-
-/// Tile `index` of all runs' tiles, in the order of experts; without rows if there are fewer. All
-/// lanes of the warp take part.
+/// Tile `index` of all runs' tiles of kRows, in the order of experts; without rows if there are
+/// fewer. All lanes of the warp take part.
+template <uint32_t kRows, uint32_t kAtOnce = 16>
 ATLAS_DEVICE Exl3Tile exl3_tile(const uint32_t* row_count, const uint32_t* offsets,
                                 uint32_t experts, uint32_t index) {
   using namespace device;
@@ -35,10 +32,24 @@ ATLAS_DEVICE Exl3Tile exl3_tile(const uint32_t* row_count, const uint32_t* offse
     const uint32_t each = (experts + kWarpLanes - 1) / kWarpLanes;
     const uint32_t from = lane_index() * each < experts ? lane_index() * each : experts;
     const uint32_t to = from + each < experts ? from + each : experts;
+    // Calls use(expert, tiles) for each of them, whose offsets are asked for kAtOnce at a time.
+    const auto each_expert = [&](const auto& use) {
+      uint32_t before = load(offsets + from);
+      for (uint32_t first = from; first < to; first += kAtOnce) {
+        uint32_t ends[kAtOnce];
+        ATLAS_UNROLL
+        for (uint32_t i = 0; i < kAtOnce; ++i) {
+          ends[i] = load(offsets + (first + i < to ? first + i + 1 : to));
+        }
+        ATLAS_UNROLL
+        for (uint32_t i = 0; i < kAtOnce; ++i) {
+          use(first + i, (ends[i] - before + kRows - 1) / kRows);
+          before = ends[i];
+        }
+      }
+    };
     uint32_t count = 0;
-    for (uint32_t e = from; e < to; ++e) {
-      count += exl3_tiles_of(load(offsets + e + 1) - load(offsets + e));
-    }
+    each_expert([&](uint32_t, uint32_t tiles) { count += tiles; });
     uint32_t through = count;
     ATLAS_UNROLL
     for (uint32_t distance = 1; distance < kWarpLanes; distance *= 2) {
@@ -48,23 +59,24 @@ ATLAS_DEVICE Exl3Tile exl3_tile(const uint32_t* row_count, const uint32_t* offse
     const uint32_t past = ballot(through > index);
     if (past == 0) return {};
     const uint32_t owner = lowest_bit(past);
-    uint32_t left = index - (through - count);
-    expert = from;
+    uint32_t left = index - (through - count), found = from;
     if (lane_index() == owner) {
-      for (; expert < to; ++expert) {
-        const uint32_t tiles = exl3_tiles_of(load(offsets + expert + 1) - load(offsets + expert));
-        if (left < tiles) break;
+      bool passed = false;
+      each_expert([&](uint32_t e, uint32_t tiles) {
+        passed = passed || left < tiles;
+        if (passed) return;
         left -= tiles;
-      }
+        found = e + 1;
+      });
     }
-    expert = shuffle(expert, owner);
+    expert = shuffle(found, owner);
     tile = shuffle(left, owner);
     begin = load(offsets + expert);
     end = load(offsets + expert + 1);
   }
-  begin += tile * kExl3ManyRows;
+  begin += tile * kRows;
   if (begin >= end) return {};
-  return {begin, end - begin < kExl3ManyRows ? end - begin : kExl3ManyRows, expert};
+  return {begin, end - begin < kRows ? end - begin : kRows, expert};
 }
 
 /// Begins the copy of 128 inputs of a tile's rows: for each step, each tile of rows as it is
@@ -187,7 +199,7 @@ ATLAS_DEVICE void exl3_many(const Exl3ProductGpuParams& params) {
   constexpr uint32_t kAhead = kExl3ManyStages - 1;
   constexpr uint32_t kRingBytes = exl3_ring_bytes(kExl3Lanes, kUnits, kExl3ManyStages);
   const Exl3Tile tile =
-      exl3_tile(params.row_count, params.offsets, params.experts, block_index<1>());
+      exl3_tile<kExl3ManyRows>(params.row_count, params.offsets, params.experts, block_index<1>());
   if (tile.rows == 0) return;
   const uint8_t* weight =
       static_cast<const uint8_t*>(params.weight) + tile.expert * params.expert_bytes;

@@ -133,13 +133,11 @@ ATLAS_DEVICE float exl3_encode_segment(const Exl3Quad& quad, uint32_t blocks, ui
   return exl3_power_of_two(power);
 }
 
-/// Step 4 for one row and a block of 128 outputs, of `outputs` in all: a warp. `total`: the lane's
-/// four, from `output` on.
-ATLAS_DEVICE void exl3_write_outputs(device::Floats4 total, const uint8_t* svh, uint32_t output,
+/// Four transformed outputs of a row, from `output` on, times their scales, into y (plus it).
+ATLAS_DEVICE void exl3_store_outputs(device::Floats4 total, const uint8_t* svh, uint32_t output,
                                      uint32_t outputs, float* y, uint32_t epilogue) {
   using namespace device;
   const Floats4 scales = exl3_scales(svh, output);
-  total = exl3_butterflies(total);
   ATLAS_UNROLL
   for (uint32_t i = 0; i < 4; ++i) {
     total.f[i] *= scales.f[i];
@@ -155,6 +153,13 @@ ATLAS_DEVICE void exl3_write_outputs(device::Floats4 total, const uint8_t* svh, 
   for (uint32_t i = 0; i < 4; ++i) {
     if (output + i < outputs) store(y + output + i, total.f[i]);
   }
+}
+
+/// Step 4 for one row and a block of 128 outputs, of `outputs` in all: a warp. `total`: the lane's
+/// four, from `output` on.
+ATLAS_DEVICE void exl3_write_outputs(device::Floats4 total, const uint8_t* svh, uint32_t output,
+                                     uint32_t outputs, float* y, uint32_t epilogue) {
+  exl3_store_outputs(exl3_butterflies(total), svh, output, outputs, y, epilogue);
 }
 
 }  // namespace atlas::kernels

@@ -289,6 +289,8 @@ void check_experts(const std::string& platform, const std::string& codebook, dou
                    uint32_t count, uint32_t more_rows, std::vector<uint32_t> rows_of,
                    uint32_t parts = 1) {
   constexpr uint32_t kN = 128, kK = 256, kInputs = 40;
+  // Experts from the ninth on repeat the first ones' weights.
+  const uint32_t different = std::min(count, 8u);
   std::vector<std::unique_ptr<GpuModule>> modules;
   rows_of.resize(count);
   std::vector<uint32_t> offsets(1), source;
@@ -296,7 +298,7 @@ void check_experts(const std::string& platform, const std::string& codebook, dou
   const uint32_t rows = offsets.back();
   for (uint32_t i = 0; i < rows; ++i) source.push_back((7 * i + 3) % kInputs);
   const uint64_t expert_bytes = exl3_gpu_bytes(static_cast<uint32_t>(2 * bits), kN, kK) + 256;
-  for (uint32_t e = 0; e < count; ++e) {
+  for (uint32_t e = 0; e < different; ++e) {
     modules.push_back(
         std::make_unique<GpuModule>(platform, SlowMatrix(codebook, bits, kN, kK, 100 + e)));
   }
@@ -307,7 +309,7 @@ void check_experts(const std::string& platform, const std::string& codebook, dou
   for (uint32_t p = 0; p < parts; ++p) {
     std::vector<uint8_t> weights(expert_bytes * count);
     for (uint32_t e = 0; e < count; ++e) {
-      const std::vector<uint8_t>& packed = modules[(e + p) % count]->packed;
+      const std::vector<uint8_t>& packed = modules[(e + p) % count % different]->packed;
       std::copy(packed.begin(), packed.end(),
                 weights.begin() + static_cast<ptrdiff_t>(e * expert_bytes));
     }
@@ -348,7 +350,8 @@ void check_experts(const std::string& platform, const std::string& codebook, dou
       inputs.insert(inputs.end(), from, from + kK);
     }
     for (uint32_t p = 0; rows_of[e] != 0 && p < parts; ++p) {
-      const std::vector<float> expected = modules[(e + p) % count]->product(inputs, rows_of[e]).y;
+      const std::vector<float> expected =
+          modules[(e + p) % count % different]->product(inputs, rows_of[e]).y;
       for (uint32_t r = 0; r < rows_of[e]; ++r) {
         REQUIRE(std::memcmp(found.data() + (size_t{offsets[e] + r} * parts + p) * kN,
                             expected.data() + size_t{r} * kN, kN * sizeof(float)) == 0);
@@ -435,7 +438,7 @@ TEST_SUITE("conformance/gpu_exl3") {
       for (const char* platform : kGpuPlatforms) {
         CAPTURE(platform);
         const GpuModule module(platform, matrix);
-        // 100 rows by exl3_many, 21 by exl3_few, 1 by exl3_few that encodes itself.
+        // 100 rows by exl3_many or its variant, 21 by exl3_few, 1 by exl3_few that encodes itself.
         const std::vector<float> y = module.product(x, 100, {.seed = 2}).y;
         check_against_float64(matrix, x, first_rows(y, 3, each.n), each.n, each.k);
         for (const uint32_t rows : {1u, 2u, 7u, 21u}) {
@@ -456,6 +459,31 @@ TEST_SUITE("conformance/gpu_exl3") {
         for (size_t i = 0; i < added.y.size(); ++i) REQUIRE(added.y[i] == 2.5f + y[i]);
       }
     }
+  }
+
+  TEST_CASE("gpu exl3: every format has the bits of one row among many, and of all segments") {
+    const auto check = [](const std::string& codebook, double bits, uint32_t n, uint32_t k,
+                          uint32_t rows) {
+      CAPTURE(codebook);
+      CAPTURE(bits);
+      CAPTURE(k);
+      const SlowMatrix matrix(codebook, bits, n, k, 12);
+      const std::vector<float> x = normal_values(size_t{rows} * k, 13);
+      for (const char* platform : kGpuPlatforms) {
+        CAPTURE(platform);
+        const GpuModule module(platform, matrix);
+        const std::vector<float> y = module.product(x, rows, {.seed = 4}).y;
+        REQUIRE(same_bits(module.product(x, 18).y, first_rows(y, 18, n)));
+        const std::vector<float> last(x.end() - k, x.end());
+        REQUIRE(same_bits(module.product(last, 1).y, {y.end() - n, y.end()}));
+      }
+    };
+    // Last tiles of 64 and of 128 rows have one row, and 96 and 97.
+    for (const auto& [codebook, bits] : all_formats()) check(codebook, bits, 128, 256, 129);
+    check("mul1", 4, 256, 1408, 97);
+    check("mul1", 3, 128, 2176, 224);
+    check("mcg", 4, 128, 384, 96);
+    check("3inst", 8, 128, 128, 225);
   }
 
   TEST_CASE("gpu exl3: all 65536 states decode") {
@@ -485,7 +513,13 @@ TEST_SUITE("conformance/gpu_exl3") {
       CAPTURE(platform);
       check_experts(platform, "mul1", 3, 7, 0, {1, 2, 0, 9, 0, 1, 1});      // encoded as they go
       check_experts(platform, "mul1", 4, 20, 70, {0, 1, 17, 30, 0, 2, 0});  // by exl3_few
-      check_experts(platform, "mcg", 3, 3, 200, {5, 130, 65});              // by exl3_many
+      check_experts(platform, "mcg", 3, 3, 60, {5, 30, 20});                // by exl3_many
+      check_experts(platform, "mcg", 3, 3, 200, {5, 130, 65});  // by exl3_many or its variant
+      check_experts(platform, "mul1", 4, 12, 0, {0, 1, 95, 96, 97, 0, 127, 128, 129, 257, 33, 0});
+      // More tiles than an H200 has blocks.
+      std::vector<uint32_t> uneven = {3, 0, 0, 130, 2};
+      uneven.resize(200, 1);
+      check_experts(platform, "mul1", 3, 530, 33 * 530, uneven);
       check_experts(platform, "mul1", 2.5, 50, 45, std::vector<uint32_t>(45, 1));  // by row
     }
   }

@@ -253,6 +253,7 @@ void Run::order_write(const Place& place, uint32_t bytes, bool atomic, Site site
     }
     granule.write = mine;
     granule.write_site = site;
+    granule.proxy_fences = static_cast<uint32_t>(lane->proxy_fences.size());
     granule.read = granule.other_read = Stamp();
   }
 }
@@ -275,6 +276,11 @@ void Run::write(void* to, const void* from, uint32_t bytes, Site site) {
   if (!resolve(to, bytes, true, site, place)) return;
   order_write(place, bytes, false, site);
   std::memcpy(place.bytes(), from, bytes);
+  for (uint32_t i = 0; i + 4 <= bytes; i += 4) {
+    if (std::memcmp(place.bytes() + i, &kUnderWayBits, 4) != 0) continue;
+    fault(FaultKind::kUnderWay, *lane, site,
+          "writes sums that a matrix instruction had not finished when they were read");
+  }
   place.region->traffic.written_bytes += bytes;
   if (place.region->tracks_writes()) std::memset(place.region->written() + place.offset, 1, bytes);
 }

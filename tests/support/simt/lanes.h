@@ -30,6 +30,7 @@ struct Granule {
   Stamp other_read;  // by another warp than `read`, if there was one, else by another lane
   Site write_site;
   Site read_site;
+  uint32_t proxy_fences = 0;  // that the writer of shared memory had made then
 };
 
 /// A buffer, or one block's shared memory.
@@ -73,13 +74,52 @@ using HostRegions = std::map<uint64_t, std::unique_ptr<Region>>;
 // ---- Lanes ----
 
 enum class LaneState : uint8_t { kReady, kAtBarrier, kAtWarpCall, kPaused, kReturned };
-enum class WarpCall : uint8_t { kBarrier, kShuffle, kBallot, kMatrix };
+enum class WarpCall : uint8_t {
+  kBarrier,
+  kShuffle,
+  kBallot,
+  kMatrix,
+  kWgmma,
+  kWgmmaFence,
+  kWgmmaCommit,
+  kWgmmaWait
+};
 
 struct AsyncCopy {
   void* to;
   const void* from;
   uint32_t bytes;
   Site site;
+};
+
+/// A barrier of phases in a block's shared memory.
+struct PhaseBarrier {
+  uint32_t arrivals = 0;  // that end a phase
+  uint32_t missing = 0;   // in the present one
+  uint32_t phase = 0;
+  int64_t bytes = 0;              // expected in the present phase and not come
+  Knowledge gathering;            // what lies before the end of the present phase
+  Knowledge ended;                // and of those before
+  std::vector<AsyncCopy> copies;  // begun, and not come
+};
+
+/// A matrix instruction of four warps while it runs: one warp's part.
+struct RunningMatrix {
+  static constexpr uint32_t kLanes = 32;
+  const float* c = nullptr;  // lane 0's, by which the sums are known
+  const uint32_t* a[kLanes] = {};
+  uint32_t a_words[kLanes][4] = {};  // as they were when it began
+  std::vector<uint64_t> b_places;    // offsets in shared memory of pieces of 16 bytes
+  std::vector<uint8_t> b_bytes;      // what stood there
+  std::vector<uint8_t> b;            // what it multiplies with
+  Site site;
+};
+/// Sums of such instructions: what they will be when all have ended.
+struct RunningSums {
+  float* of[RunningMatrix::kLanes] = {};
+  std::vector<float> values;  // `count` of each lane
+  uint32_t count = 0;
+  uint32_t instructions = 0;  // that have not ended
 };
 
 /// A fiber's stack. Mapping one takes longer than running a small kernel, so stacks that are done
@@ -120,6 +160,9 @@ struct Lane : LaneView {
   const uint32_t* a = nullptr;
   const uint32_t* b = nullptr;
   uint32_t scale_a = 0, scale_b = 0;
+  uint32_t columns = 0;
+  uint64_t matrix_b = 0;
+  bool add = false;
 
   uint32_t polls = 0;  // atomic operations that changed nothing, one after another
 
@@ -131,6 +174,7 @@ struct Lane : LaneView {
   Knowledge pending;                          // brought by relaxed loads; a fence makes it known
   Knowledge released;                         // what was behind the last fence
   std::deque<std::vector<AsyncCopy>> copies;  // the last group is open
+  std::vector<Stamp> proxy_fences;            // when it made them
 };
 
 struct Warp {
@@ -138,6 +182,11 @@ struct Warp {
   Lane* lanes[kLanes] = {};
   uint32_t ready = 0, paused = 0, waiting = 0, returned = 0;
   uint32_t first = 0;  // lanes run from here on
+
+  std::deque<std::vector<RunningMatrix>> matrices;  // the last group is open
+  std::map<const float*, RunningSums> sums;         // by lane 0's
+  bool matrix_fence = false;                        // since the last group
+  uint32_t matrix_count = 0;
 };
 
 struct Block {
@@ -151,7 +200,8 @@ struct Block {
   std::vector<uint32_t> warp_order;
   Region shared;
   Knowledge known;
-  std::vector<uint64_t> recent;  // sectors read, by a hash of their address
+  std::map<uint64_t, PhaseBarrier> phases;  // by their place in shared memory
+  std::vector<uint64_t> recent;             // sectors read, by a hash of their address
 };
 
 /// One launch while it runs; `running` points to it.
@@ -173,6 +223,13 @@ class Run {
   void begin_copy(void* to, const void* from, uint32_t bytes, Site site);
   void close_copies();
   void wait_copies(uint32_t groups_left, Site site);
+  void matrix_proxy_fence();
+
+  // Barriers of phases, and the copies that they count (bulk.cpp).
+  void phase_init(const void* barrier, uint32_t arrivals, Site site);
+  void phase_arrive(const void* barrier, uint32_t expected_bytes, Site site);
+  void phase_wait(const void* barrier, uint32_t parity, Site site);
+  void bulk_copy(void* to, const void* from, uint32_t bytes, const void* barrier, Site site);
 
   // Waiting (run.cpp).
   void block_barrier(Site site);
@@ -203,6 +260,18 @@ class Run {
   void complete(Warp& warp, uint32_t mask);
   void sync_warp(Warp& warp, uint32_t mask);
   void run_matrix(Warp& warp);
+
+  PhaseBarrier* phase_of(const void* barrier, Site site);
+  void deliver(PhaseBarrier& barrier);
+  void end_phase(PhaseBarrier& barrier);
+
+  // Matrix instructions that run on (wgmma.cpp).
+  void run_wgmma(Warp& warp);
+  bool read_wgmma_matrix(const Lane& of, RunningMatrix& matrix);
+  void end_wgmma(Warp& warp, const RunningMatrix& matrix);
+  void wait_wgmma(Warp& warp, uint32_t groups_left);
+  void check_wgmma_end(Block& block);
+  bool check_proxy(const Place& place, uint32_t bytes, Site site);
   void report_stuck(std::span<Block* const> blocks);
   std::string lane_place(const Lane& of) const;
 
@@ -239,5 +308,11 @@ extern thread_local Run* running;
 /// The arithmetic of a matrix instruction over the registers of 32 lanes (matrix.cpp). Returns
 /// false if a replicated half differs.
 bool run_matrix_instruction(Matrix kind, Lane* const* lanes);
+/// One warp's part of a wgmma: values (`columns` / 2 of each lane) = (add ? values : 0) + A B. `b`
+/// has `columns` rows of 16 elements.
+void run_wgmma_instruction(Matrix kind, const uint32_t (*a)[4], const uint8_t* b, uint32_t columns,
+                           bool add, float* values);
+/// What stands for sums of such an instruction until it has ended: a NaN that arithmetic keeps.
+inline constexpr uint32_t kUnderWayBits = 0x7fe1d0a5u;
 
 }  // namespace atlas::simt

@@ -40,6 +40,14 @@ std::string_view fault_name(FaultKind kind) {
       return "lane outside of the mask";
     case FaultKind::kWarpDivergence:
       return "divergent warp";
+    case FaultKind::kUnderWay:
+      return "matrix instruction under way";
+    case FaultKind::kProxy:
+      return "no proxy fence";
+    case FaultKind::kPhase:
+      return "barrier of phases";
+    case FaultKind::kMatrix:
+      return "matrix instruction";
     case FaultKind::kReplication:
       return "halves of a wave differ";
     case FaultKind::kStuck:
@@ -204,6 +212,38 @@ void matrix(Matrix kind, void* c, const void* a, const void* b, uint32_t scale_a
   self.scale_a = scale_a;
   self.scale_b = scale_b;
   running->warp_call(WarpCall::kMatrix, 0xffffffffu, site);
+}
+
+void wgmma(Matrix kind, float* c, uint32_t columns, const uint32_t* a, uint64_t b, bool add,
+           Site site) {
+  Lane& self = *running->lane;
+  self.matrix = kind;
+  self.c = c;
+  self.a = a;
+  self.columns = columns;
+  self.matrix_b = b;
+  self.add = add;
+  running->warp_call(WarpCall::kWgmma, 0xffffffffu, site);
+}
+void wgmma_fence(Site site) { running->warp_call(WarpCall::kWgmmaFence, 0xffffffffu, site); }
+void wgmma_commit(Site site) { running->warp_call(WarpCall::kWgmmaCommit, 0xffffffffu, site); }
+void wgmma_wait(uint32_t groups_left, Site site) {
+  running->lane->value = groups_left;
+  running->warp_call(WarpCall::kWgmmaWait, 0xffffffffu, site);
+}
+void matrix_proxy_fence(Site) { running->matrix_proxy_fence(); }
+
+void phase_init(const void* barrier, uint32_t arrivals, Site site) {
+  running->phase_init(barrier, arrivals, site);
+}
+void phase_arrive(const void* barrier, uint32_t expected_bytes, Site site) {
+  running->phase_arrive(barrier, expected_bytes, site);
+}
+void phase_wait(const void* barrier, uint32_t parity, Site site) {
+  running->phase_wait(barrier, parity, site);
+}
+void bulk_copy(void* shared_to, const void* from, uint32_t bytes, const void* barrier, Site site) {
+  running->bulk_copy(shared_to, from, bytes, barrier, site);
 }
 
 void pause(Site site) { running->pause(site); }

@@ -28,6 +28,10 @@ enum class FaultKind {
   kDivergentBarrier,  // a barrier that not all threads of the block come to
   kWarpLane,          // a lane that its mask does not name, or reads one that it does not
   kWarpDivergence,    // lanes of a mask that do not come to the same call
+  kUnderWay,          // what a matrix instruction that still runs reads or writes, touched
+  kProxy,             // shared memory that no fence has shown to a matrix instruction
+  kPhase,             // a barrier of phases that is none, or is used against its count
+  kMatrix,            // a matrix instruction that its order or its operands do not allow
   kReplication,       // halves of a wave that should bring the same registers to WMMA
   kStuck,             // every lane waits for something that no lane will do
   kLaunch,            // a launch that the kernel is not made for

@@ -139,7 +139,39 @@ bool wmma(Lane* const* lanes) {
   return replicated;
 }
 
+template <typename Format>
+void wgmma(const uint32_t (*a)[4], const uint8_t* b, uint32_t columns, bool add, float* values) {
+  double left[16][16];
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    for (uint32_t r = 0; r < 4; ++r) {
+      for (uint32_t e = 0; e < 2; ++e) {
+        const Element at = device::mma_a_element(lane, r, e, 2);
+        left[at.row][at.k] = Format::value(code_of<Format>(a[lane], r, e));
+      }
+    }
+  }
+  std::vector<double> right(size_t{columns} * 16);
+  for (uint32_t i = 0; i < columns * 16; ++i) {
+    right[i] = Format::value(b[2 * i] | uint32_t{b[2 * i + 1]} << 8);
+  }
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    for (uint32_t r = 0; r < columns / 2; ++r) {
+      const Cell cell = device::wgmma_cell(0, lane, r);
+      float& value = values[lane * (columns / 2) + r];
+      double sum = add ? static_cast<double>(value) : 0.0;
+      for (uint32_t k = 0; k < 16; ++k) sum += left[cell.row][k] * right[16 * cell.column + k];
+      value = static_cast<float>(sum);
+    }
+  }
+}
+
 }  // namespace
+
+void run_wgmma_instruction(Matrix kind, const uint32_t (*a)[4], const uint8_t* b, uint32_t columns,
+                           bool add, float* values) {
+  if (kind == Matrix::kWgmmaF16) return wgmma<F16>(a, b, columns, add, values);
+  wgmma<Bf16>(a, b, columns, add, values);
+}
 
 bool run_matrix_instruction(Matrix kind, Lane* const* lanes) {
   switch (kind) {
@@ -164,6 +196,8 @@ bool run_matrix_instruction(Matrix kind, Lane* const* lanes) {
       return wmma<Bf16, float>(lanes);
     case Matrix::kWmmaIu8:
       return wmma<S8, int32_t>(lanes);
+    case Matrix::kWgmmaF16:
+    case Matrix::kWgmmaBf16:
     case Matrix::kCount:
       break;
   }

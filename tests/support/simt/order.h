@@ -3,6 +3,7 @@
 // acquire.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -45,31 +46,29 @@ struct BlockKnowledge {
     uint32_t thread, epoch, clock;
   };
   uint32_t complete = 0;
-  std::vector<Part> parts;
+  std::vector<Part> parts;  // one a thread, ascending
 
   bool covers(Stamp access) const {
     if (access.epoch() < complete) return true;
-    for (const Part& part : parts) {
-      if (part.thread != access.thread()) continue;
-      if (access.epoch() < part.epoch) return true;
-      if (access.epoch() == part.epoch && access.clock() <= part.clock) return true;
-    }
-    return false;
+    const auto part = std::lower_bound(parts.begin(), parts.end(), access.thread(), before);
+    if (part == parts.end() || part->thread != access.thread()) return false;
+    if (access.epoch() < part->epoch) return true;
+    return access.epoch() == part->epoch && access.clock() <= part->clock;
   }
   void join(const BlockKnowledge& other) {
     if (other.complete > complete) complete = other.complete;
     for (const Part& part : other.parts) add(part);
   }
   void add(const Part& part) {
-    for (Part& mine : parts) {
-      if (mine.thread != part.thread) continue;
-      const bool later =
-          part.epoch > mine.epoch || (part.epoch == mine.epoch && part.clock > mine.clock);
-      if (later) mine = part;
-      return;
+    const auto mine = std::lower_bound(parts.begin(), parts.end(), part.thread, before);
+    if (mine == parts.end() || mine->thread != part.thread) {
+      parts.insert(mine, part);
+    } else if (part.epoch > mine->epoch ||
+               (part.epoch == mine->epoch && part.clock > mine->clock)) {
+      *mine = part;
     }
-    parts.push_back(part);
   }
+  static bool before(const Part& part, uint32_t thread) { return part.thread < thread; }
 };
 
 /// What is known of all blocks; empty for most lanes.

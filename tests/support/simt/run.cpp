@@ -41,6 +41,10 @@ const char* call_name(WarpCall call) {
     case WarpCall::kBallot:
       return "a vote";
     case WarpCall::kMatrix:
+    case WarpCall::kWgmma:
+    case WarpCall::kWgmmaFence:
+    case WarpCall::kWgmmaCommit:
+    case WarpCall::kWgmmaWait:
       return "a matrix instruction";
   }
   return "";
@@ -287,6 +291,7 @@ void Run::warp_call(WarpCall call, uint32_t mask, Site site) {
 void Run::complete(Warp& warp, uint32_t mask) {
   if (lane->call == WarpCall::kBarrier) return sync_warp(warp, mask);
   if (lane->call == WarpCall::kMatrix) return run_matrix(warp);
+  if (lane->call >= WarpCall::kWgmma) return run_wgmma(warp);
   uint32_t results[Warp::kLanes] = {};
   uint32_t votes = 0;
   for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
@@ -348,6 +353,7 @@ void Run::begin_block(Block& block, uint32_t linear) {
   block.linear = linear;
   block.epoch = block.at_barrier = block.returned = 0;
   block.known.clear();
+  block.phases.clear();
   block.recent.assign(kRecentSectors, ~uint64_t{0});
   block.warp_order.resize(block.warps.size());
   std::iota(block.warp_order.begin(), block.warp_order.end(), 0u);
@@ -355,6 +361,10 @@ void Run::begin_block(Block& block, uint32_t linear) {
   for (Warp& warp : block.warps) {
     warp.ready = 0xffffffffu;
     warp.paused = warp.waiting = warp.returned = 0;
+    warp.matrices.clear();
+    warp.sums.clear();
+    warp.matrix_fence = false;
+    warp.matrix_count = 0;
     warp.first = launch_.seed != 0 ? static_cast<uint32_t>(random_() % Warp::kLanes) : 0;
   }
   for (uint32_t t = 0; t < threads; ++t) {
@@ -382,6 +392,7 @@ void Run::begin_block(Block& block, uint32_t linear) {
     one.pending.clear();
     one.released.clear();
     one.copies.clear();
+    one.proxy_fences.clear();
   }
 }
 
@@ -437,6 +448,7 @@ void Run::run() {
     for (Block* block : live) ran = run_block(*block) || ran;
     for (size_t i = live.size(); i-- > 0;) {
       if (live[i]->returned != live[i]->threads) continue;
+      check_wgmma_end(*live[i]);
       idle.push_back(live[i]);
       live.erase(live.begin() + static_cast<ptrdiff_t>(i));
     }

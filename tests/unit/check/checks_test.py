@@ -117,6 +117,7 @@ class Tuning(unittest.TestCase):
         self.assertEqual(self.check(lambda text: text)[0], 0)
         for change, message in (
                 (lambda text: text.replace("exl3_few", "exl3_fewer"), "choice 'exl3_fewer' is none of"),
+                (lambda text: text.replace("exl3_many", "exl3_wgmma"), "a kernel that this platform does not have"),
                 (lambda text: text.replace("above: 48", "above: many"), "`above` is no number"),
                 (lambda text: text.replace("predicted", "measured", 1), "a measured entry needs `date`"),
                 (lambda text: text.replace("predicted", "guessed", 1), "status 'guessed'"),
@@ -146,12 +147,33 @@ ATLAS_DEVICE_KERNEL(spilling, SpillingParams, 1024) {
 """
 
 
+# Sums are changed between two matrix instructions that could run on.
+WAITING = """#include "kernels/common/device/wgmma.h"
+namespace atlas::kernels {
+ATLAS_PARAMS(WaitingParams, const uint32_t* x; float* y;);
+ATLAS_DEVICE_KERNEL(waiting, WaitingParams, 128) {
+  using namespace device;
+  WgmmaSums<64> sums{};
+  MmaA a[1] = {{{load(params.x), load(params.x + 1), load(params.x + 2), load(params.x + 3)}}};
+  wgmma_begin(a);
+  for (uint32_t i = 0; i < 2; ++i) {
+    wgmma_f16(sums, a[0], wgmma_matrix(shared_memory<uint8_t>(), 8 * kWgmmaRowBytes).at_step(i), true);
+    sums.r[3] += 1.0f;
+  }
+  wgmma_commit();
+  wgmma_wait_for(sums);
+  for (uint32_t i = 0; i < 32; ++i) store(params.y + 32 * thread_index() + i, sums.r[i]);
+}
+}
+"""
+
+
 @unittest.skipUnless(NVCC, "no nvcc")
-class Spills(unittest.TestCase):
-    def build(self, excuses):
+class Modules(unittest.TestCase):
+    def build(self, excuses, text=SPILLING):
         with tempfile.TemporaryDirectory() as root:
             source, out, spills = (pathlib.Path(root, name) for name in ("a.cu", "a.cubin", "spills.txt"))
-            source.write_text(SPILLING)
+            source.write_text(text)
             spills.write_text(excuses)
             done = subprocess.run(
                 ["cmake", "-DFORM=cuda", f"-DSOURCE={source}", f"-DOUTPUT={out}", f"-DWORK={root}/a",
@@ -168,6 +190,12 @@ class Spills(unittest.TestCase):
         status, output, built = self.build("h200/spilling: measured\n")
         self.assertEqual(status, 0, output)
         self.assertTrue(built)
+
+    def test_matrix_instructions_that_wait_for_each_other_are_no_module(self):
+        status, output, built = self.build("", WAITING)
+        self.assertNotEqual(status, 0)
+        self.assertIn("matrix instructions do not overlap", output)
+        self.assertFalse(built)
 
 
 if __name__ == "__main__":
