@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <string>
 
 #include "tests/support/build_folder.h"
@@ -132,6 +133,44 @@ TEST_CASE("emulated GPU: models of the Qwen family answer as on the CPU") {
         CHECK(std::abs(answer.logprobs[t].logprob - expected.logprobs[t].logprob) < 0.05f);
       }
     }
+  }
+}
+
+// What is one record for the few rows of a decode step is several for a prefill step's.
+TEST_CASE("emulated GPU: records of few rows and of many give a token the same bits") {
+  for (const std::string name : {"qwen4_base", "qwen3_5_moe_base"}) {
+    CAPTURE(name);
+    be_platform("h200");
+    settings::Settings settings =
+        settings_for(std::string(ATLAS_SOURCE_DIR) + "/tests/golden/qwen/" + name, "h200");
+    settings.plugins = {};
+    settings.engine.prefill_rows = 128;
+    EngineFixture engine(settings);
+    engine::RequestSpec spec = request("", 4);
+    for (engine::TokenId id = 0; id < 90; ++id) spec.prompt.push_back(1 + id % 40);
+    const Answer decoded = engine.run(spec);
+    REQUIRE(decoded.tokens.size() == 4);
+    REQUIRE(decoded.logprobs.size() == 4);
+    spec.prompt.insert(spec.prompt.end(), decoded.tokens.begin(), decoded.tokens.end() - 1);
+    spec.max_tokens = 1;
+    const Answer prefilled = engine.run(spec);
+    Answer last = prefilled;
+    last.tokens = {decoded.tokens.back()};
+    last.logprobs = {decoded.logprobs.back()};
+    last.text = prefilled.text;
+    CHECK(prefilled == last);
+    std::set<std::string> kernels;  // of steps that had to be different
+    for (const plan::StepPlan& step : engine.generation().model().plan.steps) {
+      const bool few = step.bucket.kind != plan::StepKind::kPrefill;
+      if (!few && step.bucket.rows < 90) continue;
+      for (const plan::Record& record : step.records) {
+        kernels.insert(record.kernel + (few ? "" : " many"));
+      }
+    }
+    CHECK(kernels.contains("choose_experts"));
+    CHECK(kernels.contains("route many"));
+    CHECK(kernels.contains("combine_inject_norm") == (name == "qwen4_base"));
+    CHECK(kernels.contains("combine_experts many"));
   }
 }
 
