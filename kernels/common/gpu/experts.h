@@ -210,13 +210,11 @@ ATLAS_DEVICE_KERNEL(group_experts, GroupExpertsParams, kGroupThreads) {
   }
 }
 
-/// The places of a warp's 32 orders in descending order, of equal ones the lower lane's first.
-/// `staged` has room for them.
-ATLAS_DEVICE uint32_t warp_rank(uint32_t order, uint32_t* staged) {
+/// Where a warp's order stands among its 32 in descending order, of equal ones the lower lane's
+/// first. `staged` holds all of them.
+ATLAS_DEVICE uint32_t warp_rank(uint32_t order, const uint32_t* staged) {
   using namespace device;
   const uint32_t lane = lane_index(), own = lane / 4;
-  store(staged + lane, order);
-  warp_barrier();  // all are written before lanes read them
   uint32_t rank = 0;
   ATLAS_UNROLL
   for (uint32_t quad = 0; quad < kWarpLanes / 4; ++quad) {
@@ -228,7 +226,6 @@ ATLAS_DEVICE uint32_t warp_rank(uint32_t order, uint32_t* staged) {
   const Words4 near = load_as<Words4>(staged + 4 * own);
   ATLAS_UNROLL
   for (uint32_t j = 0; j < 3; ++j) rank += j < lane % 4 && near.w[j] == order ? 1 : 0;
-  warp_barrier();  // all have read before `staged` is used again
   return rank;
 }
 
@@ -237,6 +234,7 @@ ATLAS_DEVICE uint32_t warp_rank(uint32_t order, uint32_t* staged) {
 ATLAS_DEVICE_KERNEL(choose_experts, ChooseExpertsParams, kChooseThreads) {
   using namespace device;
   constexpr uint32_t kWarps = kChooseThreads / kWarpLanes, kHeld = kChooseRuns / kWarps;
+  constexpr uint32_t kNoOrder = 1;  // below that of every logit, and not the lowest number
   const RouteParams& route = params.route;
   const uint32_t experts = route.experts, top = route.top, rows = load(route.row_count);
   if (!chooses_together(experts, top, rows)) return;
@@ -247,29 +245,45 @@ ATLAS_DEVICE_KERNEL(choose_experts, ChooseExpertsParams, kChooseThreads) {
   uint32_t* numbers = sorted + kChooseRuns * kWarpLanes;  // of a run: whether it has no NaN
   uint32_t* keys = numbers + kChooseRuns;                 // [row, top]: expert, then place in all
 
+  const uint32_t rows_apart = kWarps / of_row, columns_apart = kWarps - rows_apart * of_row;
+  uint32_t row = warp / of_row, column = warp - row * of_row;
   float held[kHeld];
+  uint32_t ids[kHeld];
   ATLAS_UNROLL
-  for (uint32_t i = 0; i < kHeld; ++i) {
-    const uint32_t run = warp + i * kWarps, expert = run % of_row * kWarpLanes + lane;
+  for (uint32_t i = 0; i < kHeld; ++i) {  // all are under way before the first is used
+    ids[i] = column * kWarpLanes + lane;
     held[i] = 0.0f;
-    if (run < runs && expert < experts) {
-      held[i] = load(route.logits + run / of_row * route.logits_stride + expert);
+    if (warp + i * kWarps < runs && ids[i] < experts) {
+      held[i] = load(route.logits + row * route.logits_stride + ids[i]);
+    }
+    row += rows_apart;
+    column += columns_apart;
+    if (column >= of_row) {
+      column -= of_row;
+      ++row;
     }
   }
   ATLAS_UNROLL
   for (uint32_t i = 0; i < kHeld; ++i) {
-    const uint32_t run = warp + i * kWarps, expert = run % of_row * kWarpLanes + lane;
+    const uint32_t run = warp + i * kWarps;
     if (run >= runs) break;
-    const uint32_t order = expert < experts ? order_of(held[i]) : 1;  // below all logits
-    const uint32_t begin = run * kWarpLanes, at = begin + warp_rank(order, orders + begin);
-    store(orders + at, order);
-    store(sorted + at, expert);
+    store(orders + run * kWarpLanes + lane, ids[i] < experts ? order_of(held[i]) : kNoOrder);
+    store(sorted + run * kWarpLanes + lane, ids[i]);
     const bool whole = all(held[i] == held[i]);
     if (lane == 0) store(numbers + run, whole ? 1u : 0u);
   }
+  warp_barrier();  // a warp's runs are there before its lanes read them
+  ATLAS_ROLLED
+  for (uint32_t run = warp; run < runs; run += kWarps) {
+    const uint32_t begin = run * kWarpLanes, order = load(orders + begin + lane);
+    const uint32_t id = load(sorted + begin + lane), rank = warp_rank(order, orders + begin);
+    warp_barrier();  // all have read the run before it is put in order
+    store(orders + begin + rank, order);
+    store(sorted + begin + rank, id);
+  }
   block_barrier();  // all runs are sorted
 
-  for (uint32_t row = warp; row < rows; row += kWarps) {
+  for (row = warp; row < rows; row += kWarps) {
     const uint32_t first = row * of_row, begin = (first + lane) * kWarpLanes;
     const bool has_run = lane < of_row;
     uint32_t at = 0, order = 0, next = 0;
@@ -278,6 +292,7 @@ ATLAS_DEVICE_KERNEL(choose_experts, ChooseExpertsParams, kChooseThreads) {
       next = load(orders + begin + 1);
     }
     Ranked chosen = {0, 0};
+    ATLAS_ROLLED
     for (uint32_t j = 0; j < top; ++j) {
       const uint32_t most = warp_max(order);
       const uint32_t from = lowest_bit(ballot(order == most));  // lower runs have lower experts
