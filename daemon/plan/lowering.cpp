@@ -22,6 +22,11 @@ Status check_groups(const char* what, const Groups& groups, const Value& value) 
   return {};
 }
 
+bool same_columns(const Value& a, const Value& b) {
+  return a.activation == b.activation && a.first == b.first && a.width == b.width &&
+         a.stride == b.stride && a.domain == b.domain;
+}
+
 }  // namespace
 
 Status StepLowering::run() {
@@ -30,15 +35,13 @@ Status StepLowering::run() {
   for (index_ = 0; index_ < operations.size(); ++index_) {
     const NamedOperation& named = operations[index_];
     name_ = named.name;
-    const auto* inject = std::get_if<StreamInjectOp>(&named.operation);
-    const auto* norm = index_ + 1 < operations.size()
-                           ? std::get_if<RmsNormOp>(&operations[index_ + 1].operation)
-                           : nullptr;
-    if (inject != nullptr && norm != nullptr && is_inject_norm(*inject, *norm)) {
-      const Status status = inject_norm(*inject, *norm);
-      if (!status.ok()) return status.with_context(named.name);
-      ++index_;
-      continue;
+    if (index_ + 1 < operations.size()) {
+      const auto both = lower_together(named.operation, operations[index_ + 1].operation);
+      if (!both) return both.error().with_context(named.name);
+      if (*both) {
+        ++index_;
+        continue;
+      }
     }
     Status status =
         std::visit([this](const auto& operation) { return lower(operation); }, named.operation);
@@ -149,7 +152,9 @@ Status StepLowering::commit_record() {
 // ---- Rows
 // ----------------------------------------------------------------------------------------
 
-Status StepLowering::lower(const RmsNormOp& op) {
+template <typename Params>
+Status StepLowering::fill(sdk::Launch<Params>& launch, kernels::RmsNormParams& params,
+                          const RmsNormOp& op) {
   ATLAS_RETURN_IF_ERROR(check_groups("norm's input", op.from, op.x));
   ATLAS_RETURN_IF_ERROR(check_groups("norm's output", op.to, op.y));
   ATLAS_ASSIGN_OR_RETURN(const AtlasBufferRef weight, vector(op.weight));
@@ -158,19 +163,25 @@ Status StepLowering::lower(const RmsNormOp& op) {
     return internal_error("norm of {} groups of {} with a weight of {}", op.from.count,
                           op.from.width, op.weight.n);
   }
+  launch.point(&params.x, at(op.x));
+  launch.point(&params.weight, weight);
+  launch.point(&params.y, at(op.y));
+  launch.point(&params.row_count, row_count(op.x.domain));
+  params.x_stride = op.x.stride;
+  params.y_stride = op.y.stride;
+  params.groups = op.from.count;
+  params.n = op.from.width;
+  params.x_group_stride = op.from.stride;
+  params.y_group_stride = op.to.stride;
+  params.weight_group_stride = shared ? 0 : op.from.width;
+  params.epsilon = op.epsilon;
+  return {};
+}
+
+Status StepLowering::lower(const RmsNormOp& op) {
   sdk::Launch<kernels::RmsNormParams> launch("rms_norm", kernels::kRmsNormParamsDigest);
-  launch.point(&launch.params.x, at(op.x));
-  launch.point(&launch.params.weight, weight);
-  launch.point(&launch.params.y, at(op.y));
-  launch.params.x_stride = op.x.stride;
-  launch.params.y_stride = op.y.stride;
-  launch.params.groups = op.from.count;
-  launch.params.n = op.from.width;
-  launch.params.x_group_stride = op.from.stride;
-  launch.params.y_group_stride = op.to.stride;
-  launch.params.weight_group_stride = shared ? 0 : op.from.width;
-  launch.params.epsilon = op.epsilon;
-  ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
+  ATLAS_RETURN_IF_ERROR(fill(launch, launch.params, op));
+  ATLAS_RETURN_IF_ERROR(submit(launch, max_rows(op.x.domain)));
   written(op.y);
   if (op.to.width > kernels::kNormNarrow) {
     can_encode(op.y, op.to, offsetof(kernels::RmsNormParams, encoded));
@@ -214,24 +225,32 @@ Status StepLowering::lower(const CopyGroupsOp& op) {
   return {};
 }
 
-Status StepLowering::lower(const GateMulOp& op) {
+template <typename Params>
+Status StepLowering::fill(sdk::Launch<Params>& launch, kernels::GateMulParams& params,
+                          const GateMulOp& op) {
   ATLAS_RETURN_IF_ERROR(check_groups("gate_mul's input", op.x_groups, op.x));
   ATLAS_RETURN_IF_ERROR(check_groups("gate_mul's gate", op.gate_groups, op.gate));
   ATLAS_RETURN_IF_ERROR(check_groups("gate_mul's output", op.y_groups, op.y));
+  launch.point(&params.x, at(op.x));
+  launch.point(&params.gate, at(op.gate));
+  launch.point(&params.y, at(op.y));
+  launch.point(&params.row_count, row_count(op.x.domain));
+  params.x_stride = op.x.stride;
+  params.gate_stride = op.gate.stride;
+  params.y_stride = op.y.stride;
+  params.groups = op.x_groups.count;
+  params.n = op.x_groups.width;
+  params.x_group_stride = op.x_groups.stride;
+  params.gate_group_stride = op.gate_groups.stride;
+  params.y_group_stride = op.y_groups.stride;
+  params.silu = op.silu ? 1 : 0;
+  return {};
+}
+
+Status StepLowering::lower(const GateMulOp& op) {
   sdk::Launch<kernels::GateMulParams> launch("gate_mul", kernels::kGateMulParamsDigest);
-  launch.point(&launch.params.x, at(op.x));
-  launch.point(&launch.params.gate, at(op.gate));
-  launch.point(&launch.params.y, at(op.y));
-  launch.params.x_stride = op.x.stride;
-  launch.params.gate_stride = op.gate.stride;
-  launch.params.y_stride = op.y.stride;
-  launch.params.groups = op.x_groups.count;
-  launch.params.n = op.x_groups.width;
-  launch.params.x_group_stride = op.x_groups.stride;
-  launch.params.gate_group_stride = op.gate_groups.stride;
-  launch.params.y_group_stride = op.y_groups.stride;
-  launch.params.silu = op.silu ? 1 : 0;
-  ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
+  ATLAS_RETURN_IF_ERROR(fill(launch, launch.params, op));
+  ATLAS_RETURN_IF_ERROR(submit(launch, max_rows(op.x.domain)));
   written(op.y);
   can_encode(op.y, op.y_groups, offsetof(kernels::GateMulParams, encoded));
   return {};
@@ -346,12 +365,49 @@ Status StepLowering::lower(const StreamInjectOp& op) {
   return {};
 }
 
+Result<bool> StepLowering::lower_together(const Operation& first, const Operation& second) {
+  const auto* norm = std::get_if<RmsNormOp>(&first);
+  const auto* gate = std::get_if<GateMulOp>(&second);
+  if (norm != nullptr && gate != nullptr && is_norm_gate(*norm, *gate)) {
+    ATLAS_RETURN_IF_ERROR(norm_gate(*norm, *gate));
+    return true;
+  }
+  const auto* inject = std::get_if<StreamInjectOp>(&first);
+  norm = std::get_if<RmsNormOp>(&second);
+  if (inject != nullptr && norm != nullptr && is_inject_norm(*inject, *norm)) {
+    ATLAS_RETURN_IF_ERROR(inject_norm(*inject, *norm));
+    return true;
+  }
+  return false;
+}
+
+bool StepLowering::is_norm_gate(const RmsNormOp& norm, const GateMulOp& gate) const {
+  const auto same = [](const Groups& a, const Groups& b) {
+    return a.count == b.count && a.width == b.width && a.stride == b.stride;
+  };
+  return gpu_ && norm.to.width <= kernels::kNormNarrow && same_columns(gate.x, norm.y) &&
+         same_columns(gate.y, norm.y) && same(gate.x_groups, norm.to) &&
+         same(gate.y_groups, norm.to);
+}
+
+Status StepLowering::norm_gate(const RmsNormOp& norm, const GateMulOp& gate) {
+  sdk::Launch<kernels::NormGateParams> launch("norm_gate", kernels::kNormGateParamsDigest);
+  ATLAS_RETURN_IF_ERROR(fill(launch, launch.params.norm, norm));
+  ATLAS_RETURN_IF_ERROR(fill(launch, launch.params.gate, gate));
+  ATLAS_RETURN_IF_ERROR(submit(launch, max_rows(norm.x.domain)));
+  written(gate.y);
+  const uint64_t width = gate.y.width, group = gate.y_groups.width;
+  if (group % kernels::kBlockElements == 0 && width % kernels::kEncodedPad == 0 &&
+      gate.y_groups.stride == group && gate.y_groups.count * group == width) {
+    can_encode(rows(gate.y), offsetof(kernels::NormGateParams, gate.encoded));
+  }
+  return {};
+}
+
 bool StepLowering::is_inject_norm(const StreamInjectOp& inject, const RmsNormOp& norm) const {
-  const Value &x = inject.x, &of_norm = norm.x;
-  return gpu_ && x.activation == of_norm.activation && x.first == of_norm.first &&
-         x.width == of_norm.width && x.stride == of_norm.stride && x.domain == of_norm.domain &&
-         norm.from.count == inject.streams && norm.from.width == inject.y.width &&
-         norm.from.stride == norm.from.width && norm.from.width <= kernels::kMaxInjectNorm;
+  return gpu_ && same_columns(inject.x, norm.x) && norm.from.count == inject.streams &&
+         norm.from.width == inject.y.width && norm.from.stride == norm.from.width &&
+         norm.from.width <= kernels::kMaxInjectNorm;
 }
 
 Status StepLowering::inject_norm(const StreamInjectOp& inject, const RmsNormOp& norm) {

@@ -150,7 +150,16 @@ class StepLowering {
   Status lower(const SelectRowsOp& op);
   Status lower(const StreamMixOp& op);
   Status lower(const StreamInjectOp& op);
-  /// On GPUs: what both do in one record, where the norm takes the streams that were injected into.
+  template <typename Params>
+  Status fill(sdk::Launch<Params>& launch, kernels::RmsNormParams& params, const RmsNormOp& op);
+  template <typename Params>
+  Status fill(sdk::Launch<Params>& launch, kernels::GateMulParams& params, const GateMulOp& op);
+  /// On GPUs: what two operations do in one record, where there is a kernel for both; else false.
+  Result<bool> lower_together(const Operation& first, const Operation& second);
+  /// Heads that are normed, and gated where they stand.
+  bool is_norm_gate(const RmsNormOp& norm, const GateMulOp& gate) const;
+  Status norm_gate(const RmsNormOp& norm, const GateMulOp& gate);
+  /// The norm takes the streams that were injected into.
   bool is_inject_norm(const StreamInjectOp& inject, const RmsNormOp& norm) const;
   Status inject_norm(const StreamInjectOp& inject, const RmsNormOp& norm);
   /// Whether the last record combined the experts of what is injected, for rows so few that it can

@@ -43,6 +43,15 @@ inline constexpr uint64_t kCombineInjectNormParamsDigest =
     combined_digest({kCombineExpertsParamsDigest, kInjectNormParamsDigest});
 inline constexpr uint32_t kMaxCombineInjectNorm = 2560;
 
+/// `norm_gate`: rms_norm of groups of at most kNormNarrow elements, then gate_mul of what it made,
+/// in place. `encoded` of gate: groups are multiples of 32 elements, and a row one of 128.
+struct NormGateParams {
+  RmsNormParams norm;  // without `encoded`
+  GateMulParams gate;  // x, y and their groups are norm's y
+};
+inline constexpr uint64_t kNormGateParamsDigest =
+    combined_digest({kRmsNormParamsDigest, kGateMulParamsDigest});
+
 /// `choose_experts` (grid 1): route, then group_experts of what it chose; for few rows: those that
 /// chooses_together of core_grids.h allows.
 struct ChooseExpertsParams {

@@ -51,6 +51,7 @@ inline constexpr std::array kGpuCoreKernels = {
     CoreKernel{"inject_norm", kInjectNormParamsDigest},
     CoreKernel{"combine_inject_norm", kCombineInjectNormParamsDigest},
     CoreKernel{"choose_experts", kChooseExpertsParamsDigest},
+    CoreKernel{"norm_gate", kNormGateParamsDigest},
 };
 
 }  // namespace atlas::kernels

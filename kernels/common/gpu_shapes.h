@@ -36,6 +36,9 @@ constexpr LaunchShape gpu_shape(const RmsNormParams& params, uint32_t rows) {
   }
   return {rows, params.groups, 1, kNormThreads, kNormSharedBytes};
 }
+constexpr LaunchShape gpu_shape(const NormGateParams& params, uint32_t rows) {
+  return gpu_shape(params.norm, rows);
+}
 constexpr LaunchShape gpu_shape(const AddParams& params, uint32_t rows) {
   return {rows, row_parts(params.n), 1, kRowThreads, 0};
 }

@@ -7,6 +7,26 @@
 
 namespace atlas::kernels {
 
+/// Piece t (0..3) of a block of 32 elements of row `row`: elements 4 t ... 4 t + 3 and those 16
+/// behind. The four pieces of a block are in neighbouring lanes; warps come whole, and lanes that
+/// have no piece say so.
+ATLAS_DEVICE void encode_piece(void* rows, uint64_t row, uint32_t k, uint32_t block, uint32_t t,
+                               const device::Words4& words, bool has_piece) {
+  using namespace device;
+  float sum = 0.0f;
+  ATLAS_UNROLL
+  for (uint32_t j = 0; j < 4; ++j) {
+    sum += bf16_low(words.w[j]);
+    sum += bf16_high(words.w[j]);
+  }
+  sum += shuffle_xor(sum, 1);
+  sum += shuffle_xor(sum, 2);
+  if (!has_piece) return;
+  uint8_t* out = static_cast<uint8_t*>(rows) + row * bf16_row_bytes(k);
+  store_as(out + 16 * (4 * uint64_t{block} + t), words);
+  if (t == 0) store_as(out + bf16_sums_offset(k) + block * sizeof(float), sum);
+}
+
 /// Elements [i, i + 4) of row `row` of k elements go to `rows`; those past its end count as 0.
 /// Warps come whole, each with 128 neighbouring elements from a multiple of 128 on; one past the
 /// encoded row does nothing.
@@ -20,19 +40,8 @@ ATLAS_DEVICE void encode_quad(void* rows, uint64_t row, uint32_t k, uint32_t i, 
   // Of eight lanes with a block, the first four take what stands 16 elements behind theirs, too.
   const uint32_t low = bf16_pair(quad.f[0], quad.f[1]), high = bf16_pair(quad.f[2], quad.f[3]);
   const Words4 words = {{low, high, shuffle_down(low, 4), shuffle_down(high, 4)}};
-  float sum = 0.0f;
-  ATLAS_UNROLL
-  for (uint32_t j = 0; j < 4; ++j) {
-    sum += bf16_low(words.w[j]);
-    sum += bf16_high(words.w[j]);
-  }
-  sum += shuffle_xor(sum, 1);
-  sum += shuffle_xor(sum, 2);
-  const uint32_t t = lane_index() % 8, block = i / kBlockElements;
-  if (t >= 4) return;
-  uint8_t* out = static_cast<uint8_t*>(rows) + row * bf16_row_bytes(k);
-  store_as(out + 16 * (4 * uint64_t{block} + t), words);
-  if (t == 0) store_as(out + bf16_sums_offset(k) + block * sizeof(float), sum);
+  const uint32_t t = lane_index() % 8;
+  encode_piece(rows, row, k, i / kBlockElements, t, words, t < 4);
 }
 
 /// each_quad for a kernel that makes rows: body(row, group, i) gives the quad, which goes to

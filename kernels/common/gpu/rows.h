@@ -1,8 +1,9 @@
-// Kernels over the rows of activations, for every GPU pack: rms_norm, add, copy_groups.
+// Kernels over the rows of activations, for every GPU pack: rms_norm, norm_gate, add,
+// copy_groups.
 // Their contracts are core.h's, so their bits are those of the CPU pack.
 #pragma once
 
-#include "kernels/common/core.h"
+#include "kernels/common/core_fused.h"
 #include "kernels/common/gpu/encoded_rows.h"
 #include "kernels/common/gpu_grids.h"
 
@@ -87,11 +88,16 @@ ATLAS_DEVICE void load_quads(const float* x, uint32_t at, uint32_t n, bool whole
   for (uint32_t q = 0; q < kQuads; ++q) quads[q] = load_quad(x, 16 * q + at, n, false);
 }
 
+/// Quads of a thread that are stored together: weights, which may not pass stores.
+inline constexpr uint32_t kNormAtOnce = 4;
+
 /// rms_norm of groups of at most 16 * kQuads elements, four threads each. A thread has quads of
 /// four lanes of the contract's 16, so that a group is read once, 64 bytes at a time, and its
-/// chains are four threads' four.
-template <uint32_t kQuads>
-ATLAS_DEVICE void norm_narrow(const RmsNormParams& params) {
+/// chains are four threads' four. Before kNormAtOnce quads, 16 apart from element `at` on, are
+/// stored, all threads of a warp call finish(row, group, at, n, quads), with n 0 past the last
+/// group.
+template <uint32_t kQuads, typename Finish>
+ATLAS_DEVICE void norm_narrow(const RmsNormParams& params, const Finish& finish) {
   using namespace device;
   constexpr uint32_t kBlockGroups = kNormThreads / kNormNarrowThreads;
   const uint64_t first = uint64_t{block_index()} * kBlockGroups;
@@ -125,27 +131,27 @@ ATLAS_DEVICE void norm_narrow(const RmsNormParams& params) {
   const float squares = (sums.f[0] + sums.f[2]) + (sums.f[1] + sums.f[3]);
   const float mean = divide(squares, static_cast<float>(params.n));
   const float scale = divide(1.0f, square_root(mean + params.epsilon));
-  constexpr uint32_t kAtOnce = 4;  // weights, which may not pass stores
   ATLAS_UNROLL
-  for (uint32_t begin = 0; begin < kQuads; begin += kAtOnce) {
-    Quad weights[kAtOnce];
+  for (uint32_t begin = 0; begin < kQuads; begin += kNormAtOnce) {
+    Quad weights[kNormAtOnce];
     const uint32_t part = 16 * begin + at;
     load_quads(weight, part, n, whole, weights);
     ATLAS_UNROLL
-    for (uint32_t q = 0; q < kAtOnce; ++q) {
+    for (uint32_t q = 0; q < kNormAtOnce; ++q) {
       ATLAS_UNROLL
       for (uint32_t i = 0; i < 4; ++i) {
         weights[q].f[i] = (held[begin + q].f[i] * scale) * weights[q].f[i];
       }
     }
+    finish(row, group, part, n, weights);
     if (whole) {
       ATLAS_UNROLL
-      for (uint32_t q = 0; q < kAtOnce; ++q) {
+      for (uint32_t q = 0; q < kNormAtOnce; ++q) {
         if (16 * q + part < n) store_as(y + 16 * q + part, weights[q]);
       }
     } else {
       ATLAS_UNROLL
-      for (uint32_t q = 0; q < kAtOnce; ++q) store_quad(y, 16 * q + part, n, false, weights[q]);
+      for (uint32_t q = 0; q < kNormAtOnce; ++q) store_quad(y, 16 * q + part, n, false, weights[q]);
     }
   }
 }
@@ -154,8 +160,9 @@ ATLAS_DEVICE void norm_narrow(const RmsNormParams& params) {
 /// block brings elements to shared memory, so that the chains wait for nothing farther away.
 ATLAS_DEVICE_KERNEL(rms_norm, RmsNormParams, kNormThreads) {
   using namespace device;
-  if (params.n <= kNormNarrow / 2) return norm_narrow<kNormNarrow / 32>(params);
-  if (params.n <= kNormNarrow) return norm_narrow<kNormNarrow / 16>(params);
+  const auto as_it_is = [](auto&&...) {};
+  if (params.n <= kNormNarrow / 2) return norm_narrow<kNormNarrow / 32>(params, as_it_is);
+  if (params.n <= kNormNarrow) return norm_narrow<kNormNarrow / 16>(params, as_it_is);
   const uint64_t row = block_index(), group = block_index<1>();
   if (row >= load(params.row_count)) return;
   float* staged = shared_memory<float>();
@@ -181,6 +188,40 @@ ATLAS_DEVICE_KERNEL(rms_norm, RmsNormParams, kNormThreads) {
   // A group that is no longer than a chunk stands in shared memory still.
   scale_elements(params, row, static_cast<uint32_t>(group), params.n <= kNormChunk ? staged : x,
                  load(shared_scale));
+}
+
+/// Threads have whole pieces of an encoding's blocks: quads 16 apart.
+ATLAS_DEVICE_KERNEL(norm_gate, NormGateParams, kNormThreads) {
+  const GateMulParams& gate = params.gate;
+  const auto finish = [&](uint32_t row, uint32_t group, uint32_t at, uint32_t n,
+                          Quad(&quads)[kNormAtOnce]) {
+    using namespace device;
+    const float* from =
+        gate.gate + row * gate.gate_stride + uint64_t{group} * gate.gate_group_stride;
+    Quad gates[kNormAtOnce];
+    load_quads(from, at, n, n % 4 == 0 && has_quads(from, 0), gates);
+    ATLAS_UNROLL
+    for (uint32_t q = 0; q < kNormAtOnce; ++q) {
+      ATLAS_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) {
+        const float divisor = 1.0f + exp(-gates[q].f[i]);
+        quads[q].f[i] = quads[q].f[i] * divide(gate.silu != 0 ? gates[q].f[i] : 1.0f, divisor);
+      }
+    }
+    if (gate.encoded == nullptr) return;
+    ATLAS_UNROLL
+    for (uint32_t q = 0; q < kNormAtOnce; q += 2) {
+      const Quad &low = quads[q], &high = quads[q + 1];
+      const uint32_t i = at + 16 * q;
+      encode_piece(gate.encoded, row, gate.groups * gate.n, (group * gate.n + i) / kBlockElements,
+                   at / 4 % 4,
+                   {{bf16_pair(low.f[0], low.f[1]), bf16_pair(low.f[2], low.f[3]),
+                     bf16_pair(high.f[0], high.f[1]), bf16_pair(high.f[2], high.f[3])}},
+                   i < n);
+    }
+  };
+  if (params.norm.n <= kNormNarrow / 2) return norm_narrow<kNormNarrow / 32>(params.norm, finish);
+  if (params.norm.n <= kNormNarrow) return norm_narrow<kNormNarrow / 16>(params.norm, finish);
 }
 
 /// Calls body(row, i) for each element of a row that this block does.

@@ -178,6 +178,36 @@ TEST_SUITE("conformance") {
     });
   }
 
+  TEST_CASE("gpu: norm_gate has the bits of rms_norm and gate_mul") {
+    for_all([](GpuTwin& twin, const Both<uint32_t>& row_count, const Shape& shape, uint32_t pad,
+               uint64_t seed) {
+      const uint32_t n = shape.n, groups = shape.groups, group = n + pad;
+      if (n > kNormNarrow) return;
+      const uint64_t stride = groups * group + pad;
+      const auto x = twin.input("x", normal_values(kRows * stride, n));
+      const auto gate = twin.input("gate", wide_values(kRows * stride, n + 1, 4.0f));
+      const auto weight = twin.input("weight", normal_values(uint64_t{groups} * n, n + 2));
+      const auto y = twin.in_out("y", std::vector<float>(kRows * stride, 9.0f));
+      for (const uint32_t silu : {0u, 1u}) {
+        const auto fill = [&](bool gpu) {
+          NormGateParams params{};
+          params.norm = {
+              x.at(gpu), weight.at(gpu), y.at(gpu), row_count.at(gpu), stride, stride, groups,
+              n,         group,          group,     silu * n,          1e-6f,  nullptr};
+          params.gate = {y.at(gpu), gate.at(gpu), y.at(gpu), row_count.at(gpu),
+                         stride,    stride,       stride,    groups,
+                         n,         group,        group,     group,
+                         silu,      nullptr};
+          return params;
+        };
+        twin.pack().run("rms_norm", fill(false).norm, kRows + 1);
+        twin.pack().run("gate_mul", fill(false).gate, kRows + 1);
+        twin.run_gpu("norm_gate", kNormGateParamsDigest, kRows + 1, fill(true), seed);
+        CHECK(twin.same(y));
+      }
+    });
+  }
+
   TEST_CASE("gpu: rope has the CPU's bits at small and at large positions") {
     if (!cpu_has_fma()) return;
     struct Rope {

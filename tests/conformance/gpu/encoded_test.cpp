@@ -173,6 +173,29 @@ TEST_SUITE("conformance") {
     });
   }
 
+  TEST_CASE("gpu: norm_gate encodes what it makes") {
+    for (const char* platform : kGpuPlatforms) {
+      for (const Shape& shape : {Shape{1, 128}, Shape{4, 32}, Shape{48, 128}, Shape{5, 256}}) {
+        CAPTURE(platform);
+        CAPTURE(shape.groups);
+        const auto [groups, n] = shape;
+        Encodes run(platform, shape, 4);
+        const float* x = run.values("x", run.stride(), n);
+        const float* gate = run.values("gate", run.stride(), n + 1);
+        const float* weight = run.twin().machine().input("weight", normal_values(n, 5));
+        run.check("norm_gate", kNormGateParamsDigest, [&](float* y, void* encoded) {
+          NormGateParams params{};
+          params.norm = {x, weight, y, run.row_count(), run.stride(), run.stride(), groups, n,
+                         n, n,      0, 1e-6f,           nullptr};
+          params.gate = {
+              y, gate, y, run.row_count(), run.stride(), run.stride(), run.stride(), groups, n, n,
+              n, n,    1, encoded};
+          return params;
+        });
+      }
+    }
+  }
+
   TEST_CASE("gpu: inject_norm encodes what it makes") {
     for_all([](Encodes& run, const Shape& shape, uint32_t pad) {
       const uint32_t n = shape.n, streams = shape.groups;

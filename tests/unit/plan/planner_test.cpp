@@ -417,6 +417,29 @@ TEST_CASE("planner: on GPUs an operation of the core encodes what it makes, if i
                                  "linear_test"});
 }
 
+TEST_CASE("planner: on GPUs heads are normed and gated in one record, and encoded by it") {
+  StepBuilder step;
+  const Value heads = step.activation("heads", 128), z = step.activation("z", 128);
+  const Value y = step.activation("y", 32), from = step.activation("from", 32);
+  const Groups by_head{4, 32, 32};
+  step.embed({"embed", 96, 32}, from);
+  step.head_norm(heads, by_head, {"norm", 32}, 1e-5f, heads);
+  step.add("gate", GateMulOp{heads, z, heads, by_head, by_head, by_head, true});
+  step.linear(heads, {{"wide", 32, 128}}, y);
+  step.head_norm(z, by_head, {"norm", 32}, 1e-5f, z);
+  step.add("gate", GateMulOp{heads, z, heads, by_head, by_head, by_head, true});  // z is the gate
+  const StepProgram steps = around(std::move(step), y);
+  Shapes source = shapes(ATLAS_BF16);
+  source.modules["wide"] = {32, 128, ATLAS_BF16};
+  const auto plan = plan_with(source, steps, {{"encoded", &EncodedQuant::kApi}},
+                              {{"gqa", &FakeAttention::kApi}}, {}, "h200");
+  REQUIRE_MESSAGE(plan, plan.error().message());
+  CHECK(kernels_between(*plan, kDecode) ==
+        std::vector<std::string>{"norm_gate", "linear_test", "rms_norm", "gate_mul"});
+  CHECK(pointed_at(*plan, kDecode, "norm_gate", offsetof(kernels::NormGateParams, gate.encoded)) ==
+        "encoded bf16_b32;");
+}
+
 TEST_CASE("planner: on GPUs few rows choose experts, and combine and inject them, in one record") {
   StepBuilder step;
   const Value u = step.activation("u", 32), y = step.activation("y", 32);
