@@ -3,6 +3,7 @@
 // bytes are on their way.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/support/simt/lanes.h"
@@ -89,6 +90,13 @@ void Run::bulk_copy(void* to, const void* from, uint32_t bytes, const void* barr
     if (!check_written(source, kPiece, site, "copies")) return;
     order_read(source, kPiece, false, site);
     count_read(source, reinterpret_cast<uint64_t>(at(from, offset)), kPiece);
+    const uint8_t* written = target.region->written() + target.offset;
+    if (std::find(written, written + kPiece, 2) != written + kPiece) {
+      fault(FaultKind::kInFlight, *lane, site,
+            fmt::format("begins a copy to byte {} of shared memory, while another copy to there is "
+                        "under way",
+                        target.offset));
+    }
     order_write(target, kPiece, false, site);
     for (Granule& granule : target.region->granules(target.offset, kPiece, number_)) {
       granule.proxy_fences = kNoFence;
@@ -122,7 +130,8 @@ void Run::phase_wait(const void* barrier, uint32_t parity, Site site) {
   for (;;) {
     PhaseBarrier* const of = phase_of(barrier, site);
     if (of == nullptr) return;
-    deliver(*of);
+    // A phase that has ended does not bring what it did not expect.
+    if ((of->phase & 1) == parity) deliver(*of);
     if ((of->phase & 1) != parity) {
       lane->known.join(of->ended);
       return;
