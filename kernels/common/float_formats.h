@@ -51,6 +51,7 @@ constexpr Format gpu_float_format(const char* name, AtlasDType dtype, const char
   format.group_bytes = gpu_float_group_bytes_of<kLayout>;
   format.pack = pack_gpu_floats_of<kFamily, kLayout>;
   format.wide = gpu_float_wide(kLayout);
+  format.divides = true;
   return format;
 }
 /// The names of a format's kernels on GPUs.
@@ -68,7 +69,7 @@ constexpr Format gpu_float_format(const char* name, AtlasDType dtype, const char
   ATLAS_GPU_KERNELS(                                                                       \
       (::atlas::kernels::gpu_float_format<Format, ::atlas::kernels::MatrixFamily::kFamily, \
                                           ::atlas::kernels::FloatLayout::k##NAME>(         \
-          #name, ATLAS_##NAME, #name " " family " v1")),                                   \
+          #name, ATLAS_##NAME, #name " " family " v2")),                                   \
       name)
 
 }  // namespace atlas::kernels

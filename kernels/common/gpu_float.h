@@ -1,5 +1,6 @@
 // The resident layout of bf16, f16 and float32 weights on GPUs, and how a checkpoint's rows become
-// it: units of 32 elements, every number with its bits (gpu_weights.h).
+// it: units of 32 elements, every number with its bits (gpu_weights.h). Behind the units of a group
+// stands a counter for products whose k is divided over blocks, zero whenever none runs.
 #pragma once
 
 #include "kernels/common/gpu_weights.h"
@@ -11,8 +12,10 @@ inline constexpr uint32_t kFloatUnit = kBlockElements;
 constexpr uint32_t gpu_float_unit_bytes(FloatLayout layout) {
   return kTileOutputs * kFloatUnit * float_bytes(layout);
 }
+/// The counter's bytes: memory's own piece, which no load of weights touches.
+inline constexpr uint32_t kGpuFloatTail = 64;
 constexpr uint64_t gpu_float_group_bytes(FloatLayout layout, uint64_t k) {
-  return whole_units(k, kFloatUnit) * gpu_float_unit_bytes(layout);
+  return whole_units(k, kFloatUnit) * gpu_float_unit_bytes(layout) + kGpuFloatTail;
 }
 
 /// gpu_products.h's many_tiles.
@@ -25,6 +28,7 @@ inline void pack_gpu_floats(MatrixFamily family, FloatLayout layout, const uint8
   if (rows[kTileOutputs - 1] == nullptr || k % kFloatUnit != 0) {
     std::memset(out, 0, gpu_float_group_bytes(layout, k));
   }
+  std::memset(out + gpu_float_group_bytes(layout, k) - kGpuFloatTail, 0, kGpuFloatTail);
   for (uint64_t begin = 0; begin < k; begin += kFloatUnit, out += gpu_float_unit_bytes(layout)) {
     for (uint32_t strand = 0; strand < strands(family); ++strand) {
       for (uint32_t word = 0; word < block_words(family); ++word) {

@@ -20,17 +20,31 @@ inline constexpr uint32_t kProductThreads = kProductWarps * device::kMatrixLanes
 constexpr uint32_t few_warps(MatrixFamily family) {
   return family == MatrixFamily::kMma ? 16 : kProductWarps;
 }
-/// Shared memory of every product begins with this, for finding an expert's rows.
+/// Shared memory of every product begins with this, for finding an expert's rows and for saying who
+/// is last.
 inline constexpr uint32_t kProductSharedHead = 64;
 
-/// Few rows: 16 at most a block, and tasks (a run of k of a group of 16 outputs) whose values stand
-/// in shared memory together.
+/// Few rows: 16 at most a block.
 inline constexpr uint32_t kFewRows = 16;
-inline constexpr uint32_t kFewTasks = 48;
-inline constexpr uint32_t kFewTiles = 4;  // groups of outputs of a block, at most
-constexpr uint32_t few_cells(uint32_t warps) {
-  return kFewTiles * kTileOutputs * kFewRows / (warps * device::kMatrixLanes);
+/// Tasks (a run of k of a group of 16 outputs) whose values stand in shared memory together.
+constexpr uint32_t few_tasks(uint32_t warps) { return 2 * warps; }
+/// Groups of a block whose results' scales are brought to shared memory.
+inline constexpr uint32_t kFewScaled = 32;
+/// Shared memory: the head, two times the totals of a group that are not complete, scales, a ring
+/// of weights for each warp, values.
+inline constexpr uint32_t kFewWaitingAt = kProductSharedHead;
+inline constexpr uint32_t kFewScalesAt =
+    kFewWaitingAt + 2 * kFewRows * kTileOutputs * static_cast<uint32_t>(sizeof(float));
+inline constexpr uint32_t kFewRingAt =
+    kFewScalesAt + kFewScaled * kTileOutputs * static_cast<uint32_t>(sizeof(float));
+/// Units whose activations are loaded together, of the `ahead` that a warp has under way: as many
+/// as take four loads of 16 bytes. `loads`: of a unit.
+constexpr uint32_t few_input_units(uint32_t ahead, uint32_t loads) {
+  const uint32_t units = loads >= 4 ? 1 : 4 / loads;
+  return units < ahead ? units : ahead;
 }
+/// The largest power of two that is no more than `x`.
+constexpr uint32_t few_power(uint32_t x) { return x < 2 ? 1 : 2 * few_power(x / 2); }
 
 /// Many rows: 128 a block, two halves of 64 (with WMMA, whose weights need twice the registers,
 /// half as many); shared memory has stages of 64 elements along k, and behind them the sums of two
@@ -58,13 +72,6 @@ constexpr uint32_t tiles_of(uint64_t count) {
   return static_cast<uint32_t>((count + kTileOutputs - 1) / kTileOutputs);
 }
 
-/// `rows` bounds the rows of a block. Columns of an instruction that has no rows take no memory.
-constexpr uint32_t few_shared_bytes(MatrixFamily family, uint32_t rows) {
-  const uint32_t columns = family == MatrixFamily::kMma && rows <= 8 ? 8 : kFewRows;
-  return kProductSharedHead +
-         kFewTasks * kTileOutputs * columns * static_cast<uint32_t>(sizeof(float));
-}
-
 /// Gathers and encodings: a block of this many threads does a row, or a part of it.
 inline constexpr uint32_t kEncodeThreads = 128;
 inline constexpr uint32_t kGatherThreads = 128;
@@ -79,10 +86,17 @@ struct GpuTraits {
   std::string_view platform;
   MatrixFamily family;
   uint32_t units;  // streaming multiprocessors, or compute units
+  /// Bytes a nanosecond: of the memory, and of what one unit can read of it (taken to be so, not
+  /// measured).
+  uint32_t memory_rate, unit_rate;
+  /// Shared memory that a warp of the kernels for few rows has for weights under way. 16 warps of a
+  /// unit cover its memory's latency with a third of that; a run of 256 bf16 weights, which is the
+  /// whole work of a warp where products are small, takes 8 KiB. 0: weights come by registers.
+  uint32_t ring_bytes;
 };
-inline constexpr GpuTraits kGpuTraits[] = {{"h200", MatrixFamily::kMma, 132},
-                                           {"gb10", MatrixFamily::kMma, 48},
-                                           {"strix-hip", MatrixFamily::kWmma, 40}};
+inline constexpr GpuTraits kGpuTraits[] = {{"h200", MatrixFamily::kMma, 132, 4500, 80, 8192},
+                                           {"gb10", MatrixFamily::kMma, 48, 240, 50, 3072},
+                                           {"strix-hip", MatrixFamily::kWmma, 40, 215, 30, 0}};
 constexpr const GpuTraits* gpu_traits(std::string_view platform) {
   for (const GpuTraits& traits : kGpuTraits) {
     if (traits.platform == platform) return &traits;
@@ -90,19 +104,50 @@ constexpr const GpuTraits* gpu_traits(std::string_view platform) {
   return nullptr;
 }
 
-/// Groups of outputs of a block for few rows: as many as leave every unit its blocks of `warps`
-/// (16 warps of a unit together), so that rows of x are read seldom; at least so many that every
-/// warp has a task where k is short. `matrices`: as many products run in one launch (experts).
-constexpr uint32_t few_tiles(const GpuTraits& gpu, uint32_t warps, uint64_t n, uint64_t k,
-                             uint64_t matrices) {
-  const uint64_t all = uint64_t{tiles_of(n)} * matrices;
-  const uint64_t runs = whole_units(k, kBf16Run);
-  uint32_t tiles = 1;
-  while (tiles < kFewTiles &&
-         all / (2 * tiles) >= (runs * tiles < warps ? gpu.units / 2 : gpu.units * 16 / warps)) {
-    tiles *= 2;
-  }
-  return tiles;
+/// `rows` bounds the rows of a block.
+constexpr uint32_t few_shared_bytes(const GpuTraits& gpu, uint32_t warps, uint32_t rows) {
+  return kFewRingAt + warps * gpu.ring_bytes +
+         few_tasks(warps) * kTileOutputs * std::min(rows, kFewRows) *
+             static_cast<uint32_t>(sizeof(float));
+}
+
+/// Blocks of `warps` that the device has room for at a time: 16 warps of a unit together.
+constexpr uint32_t few_slots(const GpuTraits& gpu, uint32_t warps) {
+  return gpu.units * 16 / warps;
+}
+
+/// Groups of outputs of a block of a dense product for few rows: as few as let all blocks be there
+/// at once, since a block that ends leaves nothing under way until another's weights come.
+constexpr uint32_t few_tiles(const GpuTraits& gpu, uint64_t n) {
+  return static_cast<uint32_t>(whole_units(tiles_of(n), few_slots(gpu, few_warps(gpu.family))));
+}
+
+/// What it takes to leave values in memory, to count the block and to read them again, in
+/// nanoseconds: three round trips to the second-level cache.
+inline constexpr uint64_t kFewDetour = 1300;
+
+/// Parts of k of a dense product for few rows, a block each. It takes as long as the memory needs
+/// for all, or a unit for its block's share, whichever is more; parts make that share smaller and
+/// cost the detour. `group_bytes`: of 16 outputs.
+constexpr uint32_t few_parts(const GpuTraits& gpu, uint64_t n, uint64_t k, uint64_t group_bytes) {
+  const uint64_t groups = tiles_of(n), runs = whole_units(k, kBf16Run);
+  const uint64_t slots = few_slots(gpu, few_warps(gpu.family));
+  constexpr uint64_t kLeastRuns = 4;
+  const uint64_t parts = std::min(slots / groups, runs / kLeastRuns);
+  if (parts < 2) return 1;
+  const uint64_t all = groups * group_bytes / gpu.memory_rate;
+  const uint64_t whole = std::max(all, group_bytes / gpu.unit_rate);
+  const uint64_t divided = std::max(all, group_bytes / parts / gpu.unit_rate) + kFewDetour;
+  return divided < whole ? static_cast<uint32_t>(parts) : 1;
+}
+
+/// Parts into which the groups of an expert are cut, a block each, if `busy` experts have rows: so
+/// many that one block of each fills the device once; or four times, where that is uneven.
+constexpr uint32_t grouped_parts(const GpuTraits& gpu, uint64_t n, uint64_t busy) {
+  const uint64_t slots = few_slots(gpu, kProductWarps), groups = tiles_of(n);
+  const uint64_t once = slots / busy;
+  return static_cast<uint32_t>(
+      std::min(groups, once >= 2 ? once : whole_units(4 * slots, static_cast<uint32_t>(busy))));
 }
 
 /// Whether products of a bucket of so many rows run the kernel for many: as the platform's
@@ -124,12 +169,27 @@ struct ProductLaunch {
   uint64_t x = 1, y = 1;  // blocks
   uint32_t threads = kProductThreads;
   uint32_t shared_bytes = 0;
-  uint32_t tiles = 0;  // of the parameters
-  bool many = false;   // takes the kernel for many rows
+  uint32_t tiles = 0;   // of the parameters
+  bool many = false;    // takes the kernel for many rows
+  bool by_row = false;  // experts: of the parameters
+  uint32_t z = 1;       // blocks: parts of k
+  uint64_t workspace_bytes = 0;
 };
 
+/// Cuts k into `parts`, with the workspace that this needs.
+constexpr ProductLaunch divided(ProductLaunch launch, uint32_t parts, uint64_t n, uint64_t k,
+                                uint32_t max_rows) {
+  launch.z = parts;
+  if (parts > 1) {
+    launch.workspace_bytes =
+        tiles_of(n) * whole_units(k, kBf16Run) * max_rows * kTileOutputs * sizeof(float);
+  }
+  return launch;
+}
+
+/// `divided_bytes`: of a group of 16 outputs of a format whose k may be divided; else 0.
 constexpr ProductLaunch linear_launch(const GpuTraits& gpu, bool many, bool wide, uint64_t n,
-                                      uint64_t k, uint32_t max_rows) {
+                                      uint64_t k, uint32_t max_rows, uint64_t divided_bytes = 0) {
   if (many) {
     return {whole_units(tiles_of(n), 4 * many_tiles(gpu.family, wide)),
             whole_units(max_rows, many_rows_of(gpu.family)),
@@ -138,29 +198,36 @@ constexpr ProductLaunch linear_launch(const GpuTraits& gpu, bool many, bool wide
             0,
             true};
   }
-  const uint32_t tiles = few_tiles(gpu, few_warps(gpu.family), n, k, 1);
-  return {whole_units(tiles_of(n), tiles),
-          whole_units(max_rows, kFewRows),
-          few_warps(gpu.family) * device::kMatrixLanes,
-          few_shared_bytes(gpu.family, max_rows),
-          tiles,
-          false};
+  const uint32_t tiles = few_tiles(gpu, n), warps = few_warps(gpu.family);
+  const ProductLaunch launch{whole_units(tiles_of(n), tiles), whole_units(max_rows, kFewRows),
+                             warps * device::kMatrixLanes, few_shared_bytes(gpu, warps, max_rows),
+                             tiles};
+  // A counter serves one block of rows.
+  if (divided_bytes == 0 || max_rows > kFewRows) return launch;
+  return divided(launch, few_parts(gpu, n, k, divided_bytes), n, k, max_rows);
 }
 
 /// Blocks take the items (rows of an expert by some outputs) in turn: as many blocks as there can
-/// be items, but for many rows two a unit.
+/// be items, but for many rows two a unit. Where rows are no more than experts, an item is a row by
+/// some outputs, a block each, and rows that another's block does leave theirs without work.
 constexpr ProductLaunch grouped_launch(const GpuTraits& gpu, bool many, bool wide, uint64_t n,
                                        uint64_t k, uint32_t experts, uint32_t max_rows) {
+  static_cast<void>(k);
   const uint32_t busy = std::min(max_rows, experts);
   ProductLaunch launch;
   launch.many = many;
-  launch.tiles =
-      many ? 4 * many_tiles(gpu.family, wide) : few_tiles(gpu, kProductWarps, n, k, busy);
+  if (many) {
+    launch.tiles = 4 * many_tiles(gpu.family, wide);
+    launch.shared_bytes = many_shared_bytes(gpu.family);
+  } else {
+    launch.tiles = static_cast<uint32_t>(whole_units(tiles_of(n), grouped_parts(gpu, n, busy)));
+    launch.shared_bytes = few_shared_bytes(gpu, kProductWarps, max_rows);
+    launch.by_row = max_rows <= experts;
+  }
+  const uint64_t parts = whole_units(tiles_of(n), launch.tiles);
   const uint64_t chunks = busy + max_rows / (many ? many_rows_of(gpu.family) : kFewRows);
-  const uint64_t items = chunks * whole_units(tiles_of(n), launch.tiles);
-  launch.x = std::min<uint64_t>(items, gpu.units * (many ? 2 : 16));
-  launch.shared_bytes =
-      many ? many_shared_bytes(gpu.family) : few_shared_bytes(gpu.family, max_rows);
+  launch.x = launch.by_row ? max_rows * parts
+                           : std::min<uint64_t>(chunks * parts, gpu.units * (many ? 2 : 16));
   return launch;
 }
 

@@ -18,6 +18,7 @@ ATLAS_PARAMS(LinearParams,
   const void* weight;
   float* y;  // [m, n]
   const uint32_t* row_count;
+  float* values;  // GPU, few rows, k in parts: [groups of 16 outputs, runs of k, rows, 16]
   uint64_t x_row_bytes;
   uint64_t y_stride;
   uint32_t n;
@@ -42,7 +43,7 @@ ATLAS_PARAMS(GroupedParams,
   uint32_t experts;
   uint32_t tasks;  // the grid
   uint32_t tiles;  // GPU, few rows: groups of 16 outputs of a block
-  uint32_t reserved;
+  uint32_t by_row;  // GPU, few rows: blocks are counted by rows; where others do a row, its do nothing
 );
 
 /// Rows of float32 into a product's input encoding. One task a row.

@@ -22,7 +22,7 @@ struct LinearTraits {
   static constexpr uint32_t kRowGroup = kernels::kRowGroup;
   static constexpr const char* kPlatforms = "'cpu', 'h200', 'gb10' and 'strix-hip'";
 
-  static ProductLaunch tasks(uint64_t count) { return {count, 1, 1, 0, 0, false}; }
+  static ProductLaunch tasks(uint64_t count) { return {count, 1, 1}; }
 
   /// `Format` is plugins/sdk/packed_linear.h's PackedFormat.
   template <class Format>
@@ -30,7 +30,8 @@ struct LinearTraits {
                                    uint64_t k, uint32_t max_rows) {
     const GpuTraits* gpu = gpu_traits(platform);
     if (gpu == nullptr) return tasks(linear_tasks(static_cast<uint32_t>(n)));
-    return linear_launch(*gpu, takes_many(platform, n, k, max_rows), format.wide, n, k, max_rows);
+    return linear_launch(*gpu, takes_many(platform, n, k, max_rows), format.wide, n, k, max_rows,
+                         format.divides ? format.group_bytes(k) : 0);
   }
   template <class Format>
   static ProductLaunch grouped_work(std::string_view platform, const Format& format, uint64_t n,

@@ -12,8 +12,8 @@
 //     static constexpr const char* kPlatforms;             // for messages
 //     static std::span<const PackedFormat> formats(std::string_view platform);  // empty: not
 //     served
-//     // How a platform runs a record: a struct with blocks x and y, threads, shared_bytes, tiles,
-//     // and whether it takes the kernel for many rows.
+//     // How a platform runs a record: a struct with blocks x, y and z, threads, shared_bytes,
+//     // workspace_bytes, tiles, by_row, and whether it takes the kernel for many rows.
 //     static Work linear_work(platform, format, n, k, max_rows);
 //     static Work grouped_work(platform, format, n, k, experts, max_rows);
 //     static Work encode_work(platform, k, max_rows);
@@ -58,7 +58,8 @@ struct PackedFormat {
   void (*pack)(const uint8_t* const* rows, uint64_t k, uint8_t* out);
   const char* linear_many = nullptr;  // kernels for many rows, where a platform has them
   const char* grouped_many = nullptr;
-  bool wide = false;  // for the platform's work
+  bool wide = false;     // for the platform's work
+  bool divides = false;  // for the platform's work: k may be divided over blocks
 };
 
 template <class Traits>
@@ -264,8 +265,13 @@ class PackedLinear {
       const PackedFormat& format = find_format(problem->platform, problem->format);
       check_problem("a product", format, problem->n, problem->k, problem->max_rows);
       fill_needs(*problem, format, 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD, needs);
+      needs->workspace_bytes = linear_work(*problem, format).workspace_bytes;
       return ATLAS_OK;
     });
+  }
+
+  static auto linear_work(const AtlasLinearProblem& problem, const PackedFormat& format) {
+    return Traits::linear_work(problem.platform, format, problem.n, problem.k, problem.max_rows);
   }
 
   template <class Problem>
@@ -297,14 +303,15 @@ class PackedLinear {
       check_present(problem->y, "y");
       check_present(problem->weight, "the weight");
       check_present(problem->row_count, "the row count");
-      const auto work =
-          Traits::linear_work(problem->platform, format, problem->n, problem->k, problem->max_rows);
+      const auto work = linear_work(*problem, format);
+      if (work.workspace_bytes != 0) check_present(problem->workspace, "the workspace");
       Launch<typename Traits::Linear> launch(work.many ? format.linear_many : format.linear,
                                              Traits::kLinearDigest);
       launch.point(&launch.params.x, problem->x);
       launch.point(&launch.params.weight, problem->weight);
       launch.point(&launch.params.y, problem->y);
       launch.point(&launch.params.row_count, problem->row_count);
+      if (work.workspace_bytes != 0) launch.point(&launch.params.values, problem->workspace);
       launch.params.x_row_bytes =
           format.encode != nullptr ? encoded_bytes(*problem) : problem->x_stride * sizeof(float);
       launch.params.y_stride = problem->y_stride;
@@ -332,7 +339,7 @@ class PackedLinear {
              " blocks; at most " + std::to_string(kMostX) + " x " + std::to_string(kMostY) +
              " can be launched: use smaller chunks of rows");
     }
-    launch.grid(static_cast<uint32_t>(work.x), static_cast<uint32_t>(work.y));
+    launch.grid(static_cast<uint32_t>(work.x), static_cast<uint32_t>(work.y), work.z);
     launch.block(work.threads);
     launch.shared_bytes(work.shared_bytes);
   }
@@ -402,6 +409,7 @@ class PackedLinear {
       launch.params.experts = problem->experts;
       launch.params.tasks = static_cast<uint32_t>(work.x);
       launch.params.tiles = work.tiles;
+      launch.params.by_row = work.by_row ? 1 : 0;
       shape(launch, work);
       launch.bytes_read(busy * packed_bytes(format, problem->n, problem->k));
       return launch.emit(sink, error);

@@ -13,6 +13,7 @@ struct FloatFormat {
   static constexpr uint32_t kUnit = kFloatUnit;
   static constexpr uint32_t kRun = kBf16Run;
   static constexpr uint32_t kAhead = kLayout == FloatLayout::kF32 ? 1 : 2;
+  static constexpr bool kHeadScales = false, kRunScales = false, kDivides = true;
   static constexpr uint32_t kManyTiles = many_tiles(kFamily, gpu_float_wide(kLayout));
   static constexpr bool kF16 = false, kMinima = false;
   static constexpr uint32_t kParts = kLayout == FloatLayout::kBF16  ? 1
@@ -21,19 +22,31 @@ struct FloatFormat {
   static constexpr uint32_t kFold = 0;
   static constexpr uint32_t kWordPieces = float_bytes(kLayout) / 2;  // of 16 bytes
   static constexpr uint32_t kPieces = kBlockWords * kWordPieces;
+  static constexpr uint32_t kLaneBytes = 16 * kPieces;
 
   struct Unit {
     device::Words4 piece[kPieces];
   };
 
-  ATLAS_DEVICE static uint64_t group_bytes(uint32_t k) {
+  ATLAS_DEVICE static uint64_t group_bytes(uint32_t k) { return counter_offset(k) + kGpuFloatTail; }
+  ATLAS_DEVICE static uint64_t counter_offset(uint32_t k) {
     return uint64_t{(k + kUnit - 1) / kUnit} * gpu_float_unit_bytes(kLayout);
   }
-  ATLAS_DEVICE static Unit load(const uint8_t* group, uint32_t unit, uint32_t) {
+  /// Where the lane's bytes of a unit stand.
+  using Place = const uint8_t*;
+  ATLAS_DEVICE static Place place(const uint8_t* group, uint32_t unit, uint32_t) {
+    return strand_at(group + uint64_t{unit} * gpu_float_unit_bytes(kLayout));
+  }
+  ATLAS_DEVICE static Unit load(const uint8_t* group, uint32_t unit, uint32_t k) {
+    FromMemory memory;
+    return load_from(memory, place(group, unit, k), 0);
+  }
+  template <class From>
+  ATLAS_DEVICE static Unit load_from(From& from, Place first, uint32_t unit) {
     Unit out;
-    const uint8_t* at = group + uint64_t{unit} * gpu_float_unit_bytes(kLayout);
+    const uint8_t* at = first + unit * gpu_float_unit_bytes(kLayout);
     ATLAS_UNROLL
-    for (uint32_t i = 0; i < kPieces; ++i) out.piece[i] = load_piece(at, i);
+    for (uint32_t i = 0; i < kPieces; ++i) out.piece[i] = from.four(at + i * kPieceStep);
     return out;
   }
 

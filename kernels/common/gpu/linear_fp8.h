@@ -13,12 +13,15 @@ struct Fp8Format {
   static constexpr bool kBlock = kScales == Fp8Scales::kBlock, kMx = kScales == Fp8Scales::kMx;
   static constexpr uint32_t kUnit = kGpuFp8Unit;
   static constexpr uint32_t kRun = kBlock ? kFp8Block : kBf16Run;
-  static constexpr uint32_t kAhead = 4;
+  static constexpr uint32_t kAhead = 2;
+  static constexpr bool kHeadScales = kScales == Fp8Scales::kRow, kRunScales = kBlock;
+  static constexpr bool kDivides = false;
   static constexpr uint32_t kManyTiles = many_tiles(kFamily, gpu_fp8_wide(kScales));
   static constexpr bool kF16 = false, kMinima = false;
   static constexpr uint32_t kParts = 1, kFold = kMx ? 32 : 0;
   static constexpr uint32_t kPieces = kBlockWords / 2;
   static constexpr uint32_t kScaleWords = kMx ? (kLaneRows + 3) / 4 : 1;
+  static constexpr uint32_t kLaneBytes = 16 * kPieces + (kMx ? 4 * kScaleWords : 0);
 
   struct Unit {
     device::Words4 codes[kPieces];
@@ -34,23 +37,37 @@ struct Fp8Format {
   ATLAS_DEVICE static uint64_t group_bytes(uint32_t k) {
     return head_bytes(k) + uint64_t{(k + kUnit - 1) / kUnit} * kGpuFp8UnitBytes;
   }
+  /// Where the lane's bytes of a unit stand, and with kMx its scales.
+  struct Place {
+    const uint8_t *codes, *scales;
+  };
+  ATLAS_DEVICE static Place place(const uint8_t* group, uint32_t unit, uint32_t k) {
+    return {
+        strand_at(group + head_bytes(k) + uint64_t{unit} * kGpuFp8UnitBytes),
+        group + unit * kTileOutputs +
+            (kLaneRows == 2 ? 2 * (device::lane_index() / 4) : 8 * (device::lane_index() / 16))};
+  }
   ATLAS_DEVICE static Unit load(const uint8_t* group, uint32_t unit, uint32_t k) {
+    FromMemory memory;
+    return load_from(memory, place(group, unit, k), 0);
+  }
+  template <class From>
+  ATLAS_DEVICE static Unit load_from(From& from, const Place& first, uint32_t unit) {
     Unit out;
     out.scales[0] = 0;
     if constexpr (kMx) {
-      const uint8_t* scales = group + unit * kTileOutputs;
+      const uint8_t* scales = first.scales + unit * kTileOutputs;
       if constexpr (kLaneRows == 2) {
-        out.scales[0] = device::load_as<uint16_t>(scales + 2 * (device::lane_index() / 4));
+        out.scales[0] = from.half(scales);
       } else {
-        const auto words =
-            device::load_as<device::Words2>(scales + 8 * (device::lane_index() / 16));
+        const device::Words2 words = from.two(scales);
         out.scales[0] = words.w[0];
         out.scales[1] = words.w[1];
       }
     }
-    const uint8_t* codes = group + head_bytes(k) + uint64_t{unit} * kGpuFp8UnitBytes;
+    const uint8_t* codes = first.codes + unit * kGpuFp8UnitBytes;
     ATLAS_UNROLL
-    for (uint32_t i = 0; i < kPieces; ++i) out.codes[i] = load_piece(codes, i);
+    for (uint32_t i = 0; i < kPieces; ++i) out.codes[i] = from.four(codes + i * kPieceStep);
     return out;
   }
 

@@ -10,12 +10,14 @@ namespace atlas::kernels {
 struct Nvfp4Format {
   static constexpr uint32_t kUnit = kGpuNvfp4Unit;
   static constexpr uint32_t kRun = kBf16Run;
-  static constexpr uint32_t kAhead = 4;
+  static constexpr uint32_t kAhead = 1;
+  static constexpr bool kHeadScales = true, kRunScales = false, kDivides = false;
   static constexpr uint32_t kManyTiles = many_tiles(kFamily, false);
   static constexpr bool kF16 = false, kMinima = false;
   static constexpr uint32_t kParts = 1, kFold = 0;
   static constexpr uint32_t kPieces = kBlockWords / 2;
   static constexpr uint32_t kScaleWords = kFamily == MatrixFamily::kMma ? 2 : 1;  // rows' four
+  static constexpr uint32_t kLaneBytes = 16 * kPieces + 4 * kScaleWords;
 
   struct Unit {
     device::Words4 codes[kPieces];
@@ -25,19 +27,33 @@ struct Nvfp4Format {
   ATLAS_DEVICE static uint64_t group_bytes(uint32_t k) {
     return kGpuNvfp4Head + uint64_t{(k + kUnit - 1) / kUnit} * kGpuNvfp4UnitBytes;
   }
-  ATLAS_DEVICE static Unit load(const uint8_t* group, uint32_t unit, uint32_t) {
+  /// Where the lane's bytes of a unit stand.
+  struct Place {
+    const uint8_t *codes, *scales;
+  };
+  ATLAS_DEVICE static Place place(const uint8_t* group, uint32_t unit, uint32_t) {
     const uint8_t* at = group + kGpuNvfp4Head + uint64_t{unit} * kGpuNvfp4UnitBytes;
+    return {strand_at(at + kGpuNvfp4Scales),
+            at + (kScaleWords == 2 ? 8 * (device::lane_index() / 4) : 4 * strand_index())};
+  }
+  ATLAS_DEVICE static Unit load(const uint8_t* group, uint32_t unit, uint32_t k) {
+    FromMemory memory;
+    return load_from(memory, place(group, unit, k), 0);
+  }
+  template <class From>
+  ATLAS_DEVICE static Unit load_from(From& from, const Place& first, uint32_t unit) {
+    const uint32_t at = unit * kGpuNvfp4UnitBytes;
     Unit out;
     if constexpr (kScaleWords == 2) {
-      const auto scales = device::load_as<device::Words2>(at + 8 * (device::lane_index() / 4));
+      const device::Words2 scales = from.two(first.scales + at);
       out.scales[0] = scales.w[0];
       out.scales[1] = scales.w[1];
     } else {
-      out.scales[0] = device::load_as<uint32_t>(at + 4 * strand_index());
+      out.scales[0] = from.one(first.scales + at);
     }
     ATLAS_UNROLL
     for (uint32_t i = 0; i < kPieces; ++i) {
-      out.codes[i] = load_piece(at + kGpuNvfp4Scales, i);
+      out.codes[i] = from.four(first.codes + at + i * kPieceStep);
     }
     return out;
   }

@@ -9,19 +9,19 @@
 namespace atlas::kernels {
 
 /// kWords words, aligned to all of them or to 16 bytes.
-template <uint32_t kWords>
-ATLAS_DEVICE void load_words(const uint8_t* from, uint32_t* to) {
+template <uint32_t kWords, class From>
+ATLAS_DEVICE void load_words(From& from, const uint8_t* at, uint32_t* to) {
   static_assert(kWords == 1 || kWords == 2 || kWords % 4 == 0);
   if constexpr (kWords == 1) {
-    to[0] = device::load_as<uint32_t>(from);
+    to[0] = from.one(at);
   } else if constexpr (kWords == 2) {
-    const auto two = device::load_as<device::Words2>(from);
+    const device::Words2 two = from.two(at);
     to[0] = two.w[0];
     to[1] = two.w[1];
   } else {
     ATLAS_UNROLL
     for (uint32_t i = 0; i < kWords; i += 4) {
-      const auto four = device::load_as<device::Words4>(from + 4 * i);
+      const device::Words4 four = from.four(at + 4 * i);
       ATLAS_UNROLL
       for (uint32_t j = 0; j < 4; ++j) to[i + j] = four.w[j];
     }
@@ -34,7 +34,8 @@ struct PackedFormatOf {
   static constexpr bool kBytes = kCodes == PackedCodes::kByte;
   static constexpr uint32_t kUnit = kPacked.unit();
   static constexpr uint32_t kRun = kBf16Run;
-  static constexpr uint32_t kAhead = kBytes ? 4 : 2;
+  static constexpr uint32_t kAhead = 2;
+  static constexpr bool kHeadScales = false, kRunScales = false, kDivides = false;
   static constexpr uint32_t kManyTiles = many_tiles(kFamily, kPacked.wide());
   static constexpr bool kF16 = false, kMinima = kPacked.layout.has_min();
   static constexpr uint32_t kParts = 1, kFold = kScales == PackedScales::kByteHalves ? 16 : 32;
@@ -45,6 +46,9 @@ struct PackedFormatOf {
   static constexpr uint32_t kHighWords = kHigh == 0 ? 1 : kUnitWords * kHigh / 4;
   static constexpr uint32_t kRecordWords = kLaneRows * kRecord / 4;
   static constexpr uint32_t kHeadWords = kHead == 0 ? 1 : kLaneRows * kHead / 4;
+  static constexpr uint32_t kLaneBytes =
+      16 * kPieces +
+      4 * (kRecordWords + (kHigh == 0 ? 0 : kHighWords) + (kHead == 0 ? 0 : kHeadWords));
 
   // Numbers of their own: calls on kPacked itself would make it a variable of the device.
   static constexpr uint32_t kBlockRecord = kPacked.block_record();
@@ -68,7 +72,22 @@ struct PackedFormatOf {
     const uint32_t units = (k + kUnit - 1) / kUnit;
     return kHead == 0 ? uint64_t{units} * kUnitBytes : head_offset(units);
   }
-  ATLAS_DEVICE static Unit load(const uint8_t* group, uint32_t unit, uint32_t) {
+  /// Where a unit stands: heads are not at the same distance of all.
+  struct Place {
+    const uint8_t* group;
+    uint32_t unit;
+  };
+  ATLAS_DEVICE static Place place(const uint8_t* group, uint32_t unit, uint32_t) {
+    return {group, unit};
+  }
+  ATLAS_DEVICE static Unit load(const uint8_t* group, uint32_t unit, uint32_t k) {
+    FromMemory memory;
+    return load_from(memory, place(group, unit, k), 0);
+  }
+  template <class From>
+  ATLAS_DEVICE static Unit load_from(From& from, const Place& first, uint32_t behind) {
+    const uint8_t* group = first.group;
+    const uint32_t unit = first.unit + behind;
     const uint8_t* at = group + unit_offset(unit);
     // The lane's rows stand side by side, from this one on.
     const uint32_t place =
@@ -77,15 +96,16 @@ struct PackedFormatOf {
     Unit out;
     out.high[0] = out.head[0] = 0;
     if constexpr (kHead != 0) {
-      load_words<kHeadWords>(group + head_offset(unit) + place * kHead, out.head);
+      load_words<kHeadWords>(from, group + head_offset(unit) + place * kHead, out.head);
     }
-    load_words<kRecordWords>(at + place * kRecord, out.records);
+    load_words<kRecordWords>(from, at + place * kRecord, out.records);
     if constexpr (kHigh != 0) {
-      load_words<kHighWords>(at + kHighOffset + strand_index() * (4 * kHighWords), out.high);
+      load_words<kHighWords>(from, at + kHighOffset + strand_index() * (4 * kHighWords), out.high);
     }
+    const uint8_t* codes = strand_at(at + kCodesOffset);
     ATLAS_UNROLL
     for (uint32_t i = 0; i < kPieces; ++i) {
-      out.codes[i] = load_piece(at + kCodesOffset, i);
+      out.codes[i] = from.four(codes + i * kPieceStep);
     }
     return out;
   }

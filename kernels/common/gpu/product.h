@@ -1,5 +1,5 @@
 // Products with packed weights for every GPU pack: y = x W^T, dense and of experts, for few rows
-// and for many, and rows of W by number. One arithmetic for all of them:
+// (product_few.h) and for many, and rows of W by number. One arithmetic for all of them:
 //   along k, runs of F::kRun elements, each summed from zero by matrix instructions of 16 elements
 //   in ascending k (or, with F::kFold, by float32 fma of the scaled sums of kFold elements); runs
 //   are added in ascending order in float32, from zero.
@@ -7,8 +7,7 @@
 //
 // What a format must give (struct F; layouts and words are those of gpu_weights.h):
 //   kUnit      elements of k of a unit: 32 or 64
-//   kRun       a multiple of 64; kRun / kUnit is a multiple of kAhead
-//   kAhead     units that a warp of the kernel for few rows has under way at a time
+//   kRun       a multiple of 64
 //   kManyTiles groups of 16 outputs of a warp of the kernel for many rows: 2, or 1 for a format
 //              with many registers a unit
 //   kF16       operands are f16, else bf16
@@ -16,7 +15,11 @@
 //   kFold      0, or 16 or 32: elements that share a scale which is no part of the 16-bit weights
 //   kMinima    with kFold: whether a block of 32 adds minimum * (sum of its x)
 //   group_bytes(k)                            of a group of 16 outputs
-//   struct Unit; Unit load(group, unit, k)    a lane's registers of one unit; all loads of a unit
+//   struct Unit                               a lane's registers of one unit
+//   Place, Place place(group, unit, k)        where a unit stands
+//   Unit load_from(from, place, i)            all loads of the i-th unit behind it, through
+//                                             FromMemory and its like
+//   Unit load(group, unit, k)                 from memory
 //   void pairs(unit, block, part, out)        the strand's kBlockWords words of a block of the unit
 //                                             as 16-bit pairs: element e of a word in pair e / 2
 //   float scale(unit, block, half, i), float minimum(unit, block, i)
@@ -131,185 +134,6 @@ struct ProductResult {
     device::store(at, add ? device::load(at) + value : value);
   }
 };
-
-// ---- Few rows
-// A block does some groups of outputs for at most 16 rows. Its warps share the tasks (a run of a
-// group): each streams the units of its tasks, the next ones under way while the last are
-// multiplied, and leaves a run's values in shared memory, where the block adds them ascending.
-
-template <class F>
-struct UnitBatch {
-  typename F::Unit unit[F::kAhead];
-};
-
-template <class F>
-ATLAS_DEVICE void load_batch(UnitBatch<F>& batch, const uint8_t* group, uint32_t first,
-                             uint32_t units, uint32_t k) {
-  ATLAS_UNROLL
-  for (uint32_t i = 0; i < F::kAhead; ++i) {
-    if (first + i < units) batch.unit[i] = F::load(group, first + i, k);
-  }
-}
-
-inline constexpr uint32_t kFewGroups = kFewRows / kColumns;
-/// The encoded rows of the lane's columns, null where there is none; `groups` column groups have
-/// rows.
-struct FewInputs {
-  const uint8_t* row[kFewGroups];
-  uint32_t groups;
-};
-
-/// A batch of units against rows in global memory.
-template <class F>
-ATLAS_DEVICE void multiply_batch(Sums (&sums)[1][kFewGroups], const UnitBatch<F>& batch,
-                                 uint32_t first, uint32_t units, const FewInputs& rows,
-                                 uint32_t k) {
-  constexpr uint32_t kBlocks = F::kUnit / kBlockElements;
-  ATLAS_UNROLL
-  for (uint32_t i = 0; i < F::kAhead; ++i) {
-    if (first + i >= units) continue;
-    const typename F::Unit* unit[1] = {&batch.unit[i]};
-    ATLAS_UNROLL
-    for (uint32_t block = 0; block < kBlocks; ++block) {
-      const uint32_t at = (first + i) * kBlocks + block;
-      multiply_block<F>(
-          sums, unit, block,
-          [&](uint32_t group) {
-            const uint8_t* row = rows.row[group];
-            BlockInputs x = load_inputs(row == nullptr ? row : row + at * (2 * kBlockElements));
-            if constexpr (F::kMinima) {
-              const float own =
-                  row == nullptr
-                      ? 0.0f
-                      : device::load_as<float>(row + bf16_sums_offset(k) + at * sizeof(float));
-              ATLAS_UNROLL
-              for (uint32_t c = 0; c < kLaneColumns; ++c) {
-                x.sums[c] = kLaneColumns == 1
-                                ? own
-                                : device::shuffle(own, 4 * (2 * (device::lane_index() % 4) + c));
-              }
-            }
-            return x;
-          },
-          [&](uint32_t group) { return group < rows.groups; });
-    }
-  }
-}
-
-/// The warp's tasks [begin, end) of a round, task = run * tiles + tile, into shared memory.
-template <class F>
-ATLAS_DEVICE void few_rows_tasks(const ProductTiles& tiles, uint32_t row_count,
-                                 const FewInputs& rows, uint32_t first_run, uint32_t begin,
-                                 uint32_t end, float* parts) {
-  constexpr uint32_t kRunUnits = F::kRun / F::kUnit, kBatches = kRunUnits / F::kAhead;
-  const uint32_t units = static_cast<uint32_t>(whole_units(tiles.k, F::kUnit));
-  const uint64_t group_bytes = F::group_bytes(tiles.k);
-  const uint8_t* weight = tiles.weight + tiles.first * group_bytes;
-  uint32_t run = begin / tiles.count, tile = begin % tiles.count;
-  UnitBatch<F> now ATLAS_UNSET;
-  load_batch(now, weight + tile * group_bytes, (first_run + run) * kRunUnits, units, tiles.k);
-  for (uint32_t task = begin; task < end; ++task) {
-    const uint8_t* group = weight + tile * group_bytes;
-    const uint32_t unit = (first_run + run) * kRunUnits;
-    if (++tile == tiles.count) {
-      tile = 0;
-      ++run;
-    }
-    Sums sums[1][kFewGroups] = {};
-    ATLAS_ROLLED  // the activations of all batches would stand in registers together
-        for (uint32_t batch = 0; batch < kBatches; ++batch) {
-      UnitBatch<F> next ATLAS_UNSET;
-      if (batch + 1 < kBatches) {
-        load_batch(next, group, unit + (batch + 1) * F::kAhead, units, tiles.k);
-      } else if (task + 1 < end) {
-        load_batch(next, weight + tile * group_bytes, (first_run + run) * kRunUnits, units,
-                   tiles.k);
-      }
-      multiply_batch<F>(sums, now, unit + batch * F::kAhead, units, rows, tiles.k);
-      now = next;
-    }
-    ATLAS_UNROLL
-    for (uint32_t g = 0; g < kFewGroups; ++g) {
-      ATLAS_UNROLL
-      for (uint32_t i = 0; i < kCells; ++i) {
-        const device::Cell cell = sum_cell(i);
-        const uint32_t row = g * kColumns + cell.column;
-        if (row >= row_count) continue;
-        device::store(parts + (task * rows.groups * kColumns + row) * kTileOutputs + cell.row,
-                      F::run_value(group, unit / kRunUnits, tiles.k, sums[0][g].r[i]));
-      }
-    }
-  }
-}
-
-/// All threads of a block of kWarps come here with the same arguments. Shared memory:
-/// few_shared_bytes.
-template <class F, uint32_t kWarps>
-ATLAS_DEVICE void few_rows(const ProductTiles& tiles, const ProductRows& rows,
-                           const ProductResult& result) {
-  using namespace device;
-  constexpr uint32_t kThreads = kWarps * kWarpLanes, kOwn = few_cells(kWarps);
-  auto* parts = shared_memory<float>(kProductSharedHead);
-  FewInputs inputs{{}, (rows.count + kColumns - 1) / kColumns};
-  ATLAS_UNROLL
-  for (uint32_t g = 0; g < kFewGroups; ++g) {
-    const uint32_t row = g * kColumns + input_column();
-    inputs.row[g] = row < rows.count ? rows.row(row) : nullptr;
-  }
-  const uint32_t part_floats = inputs.groups * kColumns * kTileOutputs;  // of a task
-  const auto runs = static_cast<uint32_t>(whole_units(tiles.k, F::kRun));
-  const uint32_t round = kFewTasks / tiles.count;  // runs
-  const uint32_t cells = tiles.count * rows.count * kTileOutputs;
-  float totals[kOwn] = {};
-  for (uint32_t first = 0; first < runs; first += round) {
-    const uint32_t count = runs - first < round ? runs - first : round;
-    const uint32_t tasks = count * tiles.count;
-    const uint32_t begin = warp_index() * tasks / kWarps;
-    const uint32_t end = (warp_index() + 1) * tasks / kWarps;
-    if (begin < end) few_rows_tasks<F>(tiles, rows.count, inputs, first, begin, end, parts);
-    block_barrier();  // the round's values are written before they are added up
-    ATLAS_UNROLL
-    for (uint32_t i = 0; i < kOwn; ++i) {
-      const uint32_t cell = i * kThreads + thread_index();
-      if (cell >= cells) continue;
-      const uint32_t tile = cell / kTileOutputs % tiles.count;
-      const uint32_t row = cell / kTileOutputs / tiles.count;
-      const float* part = parts + tile * part_floats + row * kTileOutputs + cell % kTileOutputs;
-      for (uint32_t r = 0; r < count; ++r) {
-        totals[i] += load(part + r * tiles.count * part_floats);
-      }
-    }
-    block_barrier();  // and read before the next round, or the next work, overwrites them
-  }
-  ATLAS_UNROLL
-  for (uint32_t i = 0; i < kOwn; ++i) {
-    const uint32_t cell = i * kThreads + thread_index();
-    if (cell >= cells) continue;
-    const uint32_t group = tiles.first + cell / kTileOutputs % tiles.count;
-    const uint32_t output = group * kTileOutputs + cell % kTileOutputs;
-    if (output >= tiles.n) continue;
-    result.put(rows.first + cell / kTileOutputs / tiles.count, output,
-               F::finish(tiles.weight + group * F::group_bytes(tiles.k), cell % kTileOutputs,
-                         tiles.k, totals[i]));
-  }
-}
-
-template <class F>
-ATLAS_DEVICE void linear_few(const LinearParams& params) {
-  const uint32_t row_count = device::load(params.row_count);
-  const uint32_t first = device::block_index<1>() * kFewRows;
-  if (first >= row_count) return;
-  const uint32_t left = row_count - first, groups = tiles_of(params.n);
-  const uint32_t begin = device::block_index() * params.tiles;
-  if (begin >= groups) return;
-  const ProductTiles tiles{static_cast<const uint8_t*>(params.weight), begin,
-                           groups - begin < params.tiles ? groups - begin : params.tiles, params.n,
-                           params.k};
-  const ProductRows rows{static_cast<const uint8_t*>(params.x), nullptr, params.x_row_bytes, first,
-                         left < kFewRows ? left : kFewRows};
-  few_rows<F, few_warps(kFamily)>(
-      tiles, rows, {params.y, params.y_stride, params.epilogue == ATLAS_EPILOGUE_ADD});
-}
 
 // ---- Many rows
 // A block does 4 * kManyTiles groups of outputs for 128 rows (64 with WMMA). Activations go through

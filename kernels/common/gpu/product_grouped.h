@@ -2,7 +2,7 @@
 // the device; and rows of W by number.
 #pragma once
 
-#include "kernels/common/gpu/product.h"
+#include "kernels/common/gpu/product_few.h"
 
 namespace atlas::kernels {
 
@@ -59,6 +59,38 @@ ATLAS_DEVICE ExpertChunk find_chunk(const uint32_t* offsets, uint32_t experts, u
   return chunk;
 }
 
+/// The chunk of at most kFewRows rows that begins with `row`, count 0 if none does. Every warp
+/// looks for itself: its lanes have the experts in turn.
+ATLAS_DEVICE ExpertChunk find_row(const uint32_t* offsets, uint32_t experts, uint32_t row) {
+  using namespace device;
+  constexpr uint32_t kAtOnce = 8;
+  ExpertChunk own{0, 0, 0};  // the expert, its first row and how many
+  for (uint32_t first = lane_index(); first < experts; first += kAtOnce * kWarpLanes) {
+    uint32_t begins[kAtOnce] = {}, ends[kAtOnce] = {};
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < kAtOnce; ++i) {
+      const uint32_t e = first + i * kWarpLanes;
+      if (e < experts) {
+        begins[i] = load(offsets + e);
+        ends[i] = load(offsets + e + 1);
+      }
+    }
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < kAtOnce; ++i) {
+      if (begins[i] <= row && row < ends[i]) {
+        own = {first + i * kWarpLanes, begins[i], ends[i] - begins[i]};
+      }
+    }
+  }
+  const uint32_t found = ballot(own.count != 0);
+  if (found == 0) return {0, 0, 0};
+  const uint32_t lane = lowest_bit(found), begin = shuffle(own.first, lane);
+  const uint32_t left = begin + shuffle(own.count, lane) - row;
+  const uint32_t expert = shuffle(own.expert, lane);
+  if ((row - begin) % kFewRows != 0) return {0, 0, 0};
+  return {expert, row, left < kFewRows ? left : kFewRows};
+}
+
 /// The product of an item: chunk number item / parts, of `tiles` groups of outputs.
 template <class F, uint32_t kRows, class Multiply>
 ATLAS_DEVICE void each_item(const GroupedParams& params, uint32_t tiles, const Multiply& multiply) {
@@ -83,11 +115,38 @@ ATLAS_DEVICE void each_item(const GroupedParams& params, uint32_t tiles, const M
 
 template <class F>
 ATLAS_DEVICE void grouped_few(const GroupedParams& params) {
-  each_item<F, kFewRows>(
-      params, params.tiles,
-      [](const ProductTiles& tiles, const ProductRows& rows, const ProductResult& result) {
-        few_rows<F, kProductWarps>(tiles, rows, result);
-      });
+  using namespace device;
+  constexpr uint32_t kWarps = kProductWarps;
+  const uint32_t groups = tiles_of(params.n), parts = (groups + params.tiles - 1) / params.tiles;
+  const auto runs = static_cast<uint32_t>(whole_units(params.k, F::kRun));
+  uint32_t held = 0xffffffffu;  // the chunk that was found last
+  ExpertChunk chunk{};
+  ATLAS_ROLLED
+  for (uint32_t item = block_index();; item += grid_blocks()) {
+    if (item / parts != held) {
+      held = item / parts;
+      chunk = params.by_row != 0 ? find_row(params.offsets, params.experts, held)
+                                 : find_chunk<kFewRows>(params.offsets, params.experts, held);
+    }
+    if (chunk.count == 0) return;  // for the whole block
+    const uint32_t begin = item % parts * params.tiles;
+    const FewWork work{static_cast<const uint8_t*>(params.weight) +
+                           chunk.expert * params.expert_bytes + begin * F::group_bytes(params.k),
+                       opaque(begin),
+                       opaque(groups - begin < params.tiles ? groups - begin : params.tiles),
+                       0,
+                       opaque(runs),
+                       opaque(params.n),
+                       params.k};
+    FewRing<F> ring;
+    few_begin<F, kWarps>(ring, work);
+    few_rows<F, kWarps>(ring, work,
+                        {static_cast<const uint8_t*>(params.x), params.source, params.x_row_bytes,
+                         opaque(chunk.first), opaque(chunk.count)},
+                        nullptr, 0, {params.y, params.y_stride, false});
+    if (params.by_row != 0) return;
+    block_barrier();  // values and scales are read before the next item's take their place
+  }
 }
 
 template <class F>
@@ -131,23 +190,23 @@ ATLAS_DEVICE void gather(const GatherParams& params) {
 }
 
 inline constexpr uint32_t kFewThreads = few_warps(kFamily) * device::kMatrixLanes;
-inline constexpr uint32_t kFewBlocks = 2 * kProductWarps / few_warps(kFamily);  // of a unit
+inline constexpr uint32_t kFewBlocks = 16 / few_warps(kFamily);  // of a unit
 
 }  // namespace atlas::kernels
 
 /// The five kernels of a format: products for few rows and for many, dense and of experts, and
 /// rows.
-#define ATLAS_PRODUCT_KERNELS(name, F)                                               \
-  ATLAS_DEVICE_KERNEL_BLOCKS(linear_##name, LinearParams, kFewThreads, kFewBlocks) { \
-    linear_few<F>(params);                                                           \
-  }                                                                                  \
-  ATLAS_DEVICE_KERNEL(linear_##name##_many, LinearParams, kProductThreads) {         \
-    linear_many<F>(params);                                                          \
-  }                                                                                  \
-  ATLAS_DEVICE_KERNEL_BLOCKS(grouped_##name, GroupedParams, kProductThreads, 2) {    \
-    grouped_few<F>(params);                                                          \
-  }                                                                                  \
-  ATLAS_DEVICE_KERNEL(grouped_##name##_many, GroupedParams, kProductThreads) {       \
-    grouped_many<F>(params);                                                         \
-  }                                                                                  \
+#define ATLAS_PRODUCT_KERNELS(name, F)                                            \
+  ATLAS_EARLY_KERNEL(linear_##name, LinearParams, kFewThreads, kFewBlocks) {      \
+    linear_few<F>(params);                                                        \
+  }                                                                               \
+  ATLAS_DEVICE_KERNEL(linear_##name##_many, LinearParams, kProductThreads) {      \
+    linear_many<F>(params);                                                       \
+  }                                                                               \
+  ATLAS_DEVICE_KERNEL_BLOCKS(grouped_##name, GroupedParams, kProductThreads, 2) { \
+    grouped_few<F>(params);                                                       \
+  }                                                                               \
+  ATLAS_DEVICE_KERNEL(grouped_##name##_many, GroupedParams, kProductThreads) {    \
+    grouped_many<F>(params);                                                      \
+  }                                                                               \
   ATLAS_DEVICE_KERNEL(gather_##name, GatherParams, kGatherThreads) { gather<F>(params); }

@@ -43,10 +43,78 @@ ATLAS_DEVICE device::Cell sum_cell(uint32_t i) {
 #endif
 }
 
-/// 16 bytes of a strand's bytes of a unit.
-ATLAS_DEVICE device::Words4 load_piece(const uint8_t* unit, uint32_t piece ATLAS_SITE) {
-  return device::load_once(unit + (piece * strands(kFamily) + strand_index()) * 16 ATLAS_AT_SITE);
+/// Where the first 16 of a strand's bytes of a unit stand, and how far the next are behind them.
+ATLAS_DEVICE const uint8_t* strand_at(const uint8_t* unit) {
+  return device::kept(unit + 16 * strand_index());
 }
+inline constexpr uint32_t kPieceStep = 16 * strands(kFamily);
+
+/// What a format's load_from() takes a lane's words of a unit through. Here: memory, read once.
+struct FromMemory {
+  ATLAS_DEVICE device::Words4 four(const uint8_t* at) { return device::load_once(at); }
+  ATLAS_DEVICE device::Words2 two(const uint8_t* at) { return device::load_as<device::Words2>(at); }
+  ATLAS_DEVICE uint32_t one(const uint8_t* at) { return device::load_as<uint32_t>(at); }
+  ATLAS_DEVICE uint32_t half(const uint8_t* at) { return device::load_as<uint16_t>(at); }
+};
+
+/// The lane's bytes of a ring of slots in shared memory. A slot belongs to a warp; a lane reads
+/// there what it has copied itself, words of one size side by side.
+struct LaneSlots {
+  device::SharedPlace fours, twos, ones;
+
+  ATLAS_DEVICE explicit LaneSlots(uint32_t at)
+      : fours(at + 16 * device::lane_index()),
+        twos(at + 8 * device::lane_index()),
+        ones(at + 4 * device::lane_index()) {}
+};
+
+/// Begins copies of the words to a slot; what it gives is nothing.
+struct ToSlot {
+  const LaneSlots& slots;
+  uint32_t at;
+
+  ATLAS_DEVICE device::Words4 four(const uint8_t* from) {
+    slots.fours.copy<16>(at, from);
+    at += 16 * device::kWarpLanes;
+    return {};
+  }
+  ATLAS_DEVICE device::Words2 two(const uint8_t* from) {
+    slots.twos.copy<8>(at, from);
+    at += 8 * device::kWarpLanes;
+    return {};
+  }
+  ATLAS_DEVICE uint32_t one(const uint8_t* from) {
+    slots.ones.copy<4>(at, from);
+    at += 4 * device::kWarpLanes;
+    return 0;
+  }
+  /// Copies are of four bytes at least: the word that has the two.
+  ATLAS_DEVICE uint32_t half(const uint8_t* from) {
+    return one(from - (reinterpret_cast<uint64_t>(from) & 2));
+  }
+};
+
+/// Reads them there, in the same order. Of the addresses in memory only bit 1 counts.
+struct FromSlot {
+  const LaneSlots& slots;
+  uint32_t at;
+
+  ATLAS_DEVICE device::Words4 four(const uint8_t*) {
+    at += 16 * device::kWarpLanes;
+    return slots.fours.load<device::Words4>(at - 16 * device::kWarpLanes);
+  }
+  ATLAS_DEVICE device::Words2 two(const uint8_t*) {
+    at += 8 * device::kWarpLanes;
+    return slots.twos.load<device::Words2>(at - 8 * device::kWarpLanes);
+  }
+  ATLAS_DEVICE uint32_t one(const uint8_t*) {
+    at += 4 * device::kWarpLanes;
+    return slots.ones.load<uint32_t>(at - 4 * device::kWarpLanes);
+  }
+  ATLAS_DEVICE uint32_t half(const uint8_t* from) {
+    return one(nullptr) >> 8 * (reinterpret_cast<uint64_t>(from) & 2) & 0xffff;
+  }
+};
 
 /// A block of 32 elements of one column group's rows.
 struct BlockInputs {
@@ -55,10 +123,9 @@ struct BlockInputs {
 };
 
 /// `row`: the encoded row of the lane's input column in global or shared memory, from this block
-/// on; null reads as zeros.
+/// on.
 ATLAS_DEVICE BlockInputs load_inputs(const uint8_t* row) {
   BlockInputs x{};
-  if (row == nullptr) return x;
   ATLAS_UNROLL
   for (uint32_t i = 0; i < kInputLoads; ++i) {
     const uint32_t piece = kInputLoads == 1 ? device::lane_index() % 4 : i;

@@ -14,6 +14,7 @@ using namespace atlas::kernels;
 GpuWeights float_weights(FloatLayout layout, uint32_t n, uint32_t k) {
   const FloatWeights source(layout, n, k, n + k);
   GpuWeights weights{name_of(layout), n, k, gpu_float_wide(layout), source.values, {}};
+  weights.divides = true;
   weights.parts = layout == FloatLayout::kBF16 ? 1 : (layout == FloatLayout::kF16 ? 2 : 3);
   const uint64_t row_bytes = uint64_t{k} * float_bytes(layout);
   for (const MatrixFamily family : {MatrixFamily::kMma, MatrixFamily::kWmma}) {
@@ -56,6 +57,24 @@ TEST_SUITE("conformance") {
       for (uint32_t rows = 1; rows <= 16; ++rows) {
         const std::vector<float> y = suite.linear(x, 0, rows, false, rows).y;
         CHECK(same_bits(y, {all.begin(), all.begin() + static_cast<int64_t>(y.size())}));
+      }
+    }
+  }
+
+  TEST_CASE("gpu: products with bf16 of many runs give the same bits however k is divided") {
+    const GpuWeights weights = float_weights(FloatLayout::kBF16, 40, 2600);
+    for (const char* platform : kGpuPlatforms) {
+      CAPTURE(platform);
+      ProductSuite suite(platform, weights);
+      const std::vector<float> x = normal_values(16 * weights.k, 6);
+      const std::vector<float> y = suite.linear(x, 0, 16, false).y;
+      suite.check_values(x, y);
+      for (const uint32_t parts : {2u, 4u, 11u}) {
+        for (const uint32_t rows : {1u, 8u, 16u}) {
+          const std::vector<float> z =
+              suite.linear(x, 0, rows, false, rows + parts, nullptr, parts).y;
+          CHECK(same_bits(z, {y.begin(), y.begin() + static_cast<int64_t>(z.size())}));
+        }
       }
     }
   }

@@ -36,6 +36,7 @@ struct GpuWeights {
   std::array<std::vector<uint8_t>, 2> packed;
   uint32_t parts = 1;       // matrix instructions a step
   double tolerance = 1e-5;  // of the error against sum |w x|
+  bool divides = false;     // k may be divided over blocks
   const std::vector<uint8_t>& of(const kernels::GpuTraits& gpu) const {
     return packed[static_cast<uint32_t>(gpu.family)];
   }
@@ -51,15 +52,17 @@ class ProductSuite {
   ProductSuite(std::string_view platform, const GpuWeights& weights)
       : gpu_(*kernels::gpu_traits(platform)), weights_(weights) {}
 
-  /// Rows [first, first + rows) of x by the kernel for few or for many rows.
+  /// Rows [first, first + rows) of x by the kernel for few or for many rows, k in `parts`.
   ProductRun linear(const std::vector<float>& x, uint32_t first, uint32_t rows, bool many,
-                    uint64_t seed = 0, const std::vector<float>* added = nullptr) {
+                    uint64_t seed = 0, const std::vector<float>* added = nullptr,
+                    uint32_t parts = 1) {
     GpuMachine machine{std::string(gpu_.platform)};
     const std::vector<float> taken(x.begin() + size_t{first} * weights_.k,
                                    x.begin() + size_t{first + rows} * weights_.k);
     kernels::LinearParams params{};
     params.x = encode(machine, taken, rows);
-    params.weight = machine.input("weight", weights_.of(gpu_));
+    params.weight = parts > 1 ? machine.in_out("weight", weights_.of(gpu_))
+                              : machine.input("weight", weights_.of(gpu_));
     params.y = added != nullptr ? machine.in_out("y", *added)
                                 : machine.output<float>("y", size_t{rows} * weights_.n);
     params.row_count = machine.input("rows", std::vector<uint32_t>{rows});
@@ -69,14 +72,21 @@ class ProductSuite {
     params.k = weights_.k;
     params.epilogue = added != nullptr ? ATLAS_EPILOGUE_ADD : ATLAS_EPILOGUE_NONE;
     // A bucket of more rows than there are: some blocks have nothing to do.
-    const kernels::ProductLaunch launch = kernels::linear_launch(
-        gpu_, many, weights_.wide, weights_.n, weights_.k, rows <= 8 ? 8 : rows + 128);
+    const uint32_t bucket = rows <= 8 ? 8 : (parts > 1 ? kernels::kFewRows : rows + 128);
+    const kernels::ProductLaunch launch = kernels::divided(
+        kernels::linear_launch(gpu_, many, weights_.wide, weights_.n, weights_.k, bucket), parts,
+        weights_.n, weights_.k, bucket);
     params.tiles = launch.tiles;
+    if (parts > 1) params.values = machine.output<float>("values", launch.workspace_bytes / 4);
     auto report =
         machine.run("linear_" + weights_.format + (many ? "_many" : ""), params,
                     kernels::kLinearParamsDigest, {.shape = shape_of(launch), .seed = seed});
     INFO(report.text());
     REQUIRE(report.ok());
+    if (parts > 1) {  // counters are left at zero
+      const auto* weight = static_cast<const uint8_t*>(params.weight);
+      CHECK(machine.contents(weight, uint8_t{0xc3}) == weights_.of(gpu_));
+    }
     return {machine.contents(params.y, kUnwritten), std::move(report)};
   }
 
@@ -108,6 +118,7 @@ class ProductSuite {
         gpu_, many, weights_.wide, weights_.n, weights_.k, experts, offsets.back() + 1);
     params.tasks = static_cast<uint32_t>(launch.x);
     params.tiles = launch.tiles;
+    params.by_row = launch.by_row ? 1 : 0;
     auto report =
         machine.run("grouped_" + weights_.format + (many ? "_many" : ""), params,
                     kernels::kGroupedParamsDigest, {.shape = shape_of(launch), .seed = seed});
@@ -175,8 +186,24 @@ class ProductSuite {
     for (size_t i = 0; i < y.size(); ++i) expected[i] += y[i];
     CHECK(same_bits(linear(x, 0, rows, false, 1, &start).y, expected));
     CHECK(same_bits(linear(x, 0, rows, true, 0, &start).y, expected));
+    if (weights_.divides) check_divided(x, y, expected, start);
     check_gather();
     check_grouped();
+  }
+
+  /// k in any number of parts, blocks in any order: the bits of `y`, and of `added` onto `start`.
+  void check_divided(const std::vector<float>& x, const std::vector<float>& y,
+                     const std::vector<float>& added, const std::vector<float>& start) {
+    const auto all = static_cast<uint32_t>(x.size() / weights_.k);
+    const uint32_t rows = std::min(all, kernels::kFewRows);
+    for (const uint32_t parts : {2u, 3u, 5u}) {
+      CAPTURE(parts);
+      CHECK(same_bits(linear(x, 0, rows, false, parts, nullptr, parts).y, part(y, 0, rows)));
+      CHECK(same_bits(linear(x, all - 1, 1, false, 2 * parts, nullptr, parts).y,
+                      part(y, all - 1, 1)));
+      const std::vector<float> begun = part(start, 0, rows);
+      CHECK(same_bits(linear(x, 0, rows, false, 0, &begun, parts).y, part(added, 0, rows)));
+    }
   }
 
   void check_gather() {
@@ -218,6 +245,21 @@ class ProductSuite {
     CHECK(same_bits(grouped(x, offsets, source, true, 4).y, expected));
     const std::vector<float> few(x.begin(), x.begin() + 2 * weights_.k);
     CHECK(same_bits(grouped(few, {0, 2}, {}, false).y, linear(few, 0, 2, false).y));
+    check_rows_of_experts(x);
+  }
+
+  /// More experts than rows, so that blocks are counted by rows: experts with one row and with
+  /// several, and with more than a block takes.
+  void check_rows_of_experts(const std::vector<float>& x) {
+    for (const bool many_rows : {false, true}) {
+      std::vector<uint32_t> offsets(301, 0);
+      const uint32_t first = many_rows ? 19 : 1, last = first + 2;
+      for (uint32_t e = 8; e <= 300; ++e) offsets[e] = e < 270 ? first : last;
+      std::vector<uint32_t> source;
+      for (uint32_t i = 0; i < last; ++i) source.push_back(i % 5);
+      const std::vector<float> y = grouped(x, offsets, source, false, last).y;
+      CHECK(same_bits(y, grouped(x, offsets, source, true).y));
+    }
   }
 
   /// One to sixteen rows read each byte of the weight once, by as many matrix instructions as its
