@@ -147,8 +147,8 @@ ATLAS_DEVICE void few_begin(FewRing<F>& ring, const FewWork& work) {
   }
 }
 
-/// What the lane reads of the encoded rows of its columns. A column without a row of its own repeats
-/// the last one; its sums go nowhere.
+/// What the lane reads of the encoded rows of its columns. A column without a row of its own
+/// repeats the last one; its sums go nowhere.
 template <uint32_t kGroups>
 struct FewInputs {
   const uint8_t* row[kGroups];  // from the lane's 16 bytes of the first block on
@@ -218,7 +218,8 @@ ATLAS_DEVICE void few_batch(Sums (&sums)[1][kGroups], FewRing<F>& ring, uint32_t
   for (uint32_t first = 0; first < kAhead; first += kUnits) {
     BlockInputs next[kUnits * kBlocks][kGroups] ATLAS_UNSET;
     if (!kEarly) rows.load_blocks(x, (unit + first) * kBlocks);
-    if (kEarly && first + kUnits < kAhead) rows.load_blocks(next, (unit + first + kUnits) * kBlocks);
+    if (kEarly && first + kUnits < kAhead)
+      rows.load_blocks(next, (unit + first + kUnits) * kBlocks);
     ATLAS_UNROLL
     for (uint32_t i = 0; i < kUnits; ++i) {
       device::schedule_barrier();  // one unit's operands in registers at a time
@@ -318,7 +319,8 @@ ATLAS_DEVICE void few_add(const FewWork& work, const ProductRows& rows, uint32_t
       total = load(waiting + turn * (kFewRows * kTileOutputs) + at);
       task = first;
     }
-    const float* part = shared_memory<float>(few_parts_at(kWarps)) + (task - first) * row_cells + at;
+    const float* part =
+        shared_memory<float>(few_parts_at(kWarps)) + (task - first) * row_cells + at;
     ATLAS_ROLLED
     for (; task + kBatch <= until; task += kBatch, part += kBatch * row_cells) {
       float values[kBatch];
@@ -480,8 +482,7 @@ ATLAS_DEVICE void linear_few(const LinearParams& params) {
   if constexpr (F::kDivides) {
     if (grid_blocks<2>() > 1) values = params.values + begin * runs * rows.count * kTileOutputs;
   }
-  float* own =
-      values == nullptr ? nullptr : values + work.first_run * rows.count * kTileOutputs;
+  float* own = values == nullptr ? nullptr : values + work.first_run * rows.count * kTileOutputs;
   few_rows<F, kWarps>(ring, work, rows, own, runs, result);
   if constexpr (F::kDivides) {
     if (values == nullptr) return;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/common/device/device.h"
+#include "kernels/common/device/stream.h"
 #include "kernels/common/gpu_weights.h"
 
 namespace atlas::kernels {
