@@ -34,7 +34,8 @@ struct Nvfp4Format {
   ATLAS_DEVICE static Place place(const uint8_t* group, uint32_t unit, uint32_t) {
     const uint8_t* at = group + kGpuNvfp4Head + uint64_t{unit} * kGpuNvfp4UnitBytes;
     return {strand_at(at + kGpuNvfp4Scales),
-            at + (kScaleWords == 2 ? 8 * (device::lane_index() / 4) : 4 * strand_index())};
+            device::kept(at +
+                         (kScaleWords == 2 ? 8 * (device::lane_index() / 4) : 4 * strand_index()))};
   }
   ATLAS_DEVICE static Unit load(const uint8_t* group, uint32_t unit, uint32_t k) {
     FromMemory memory;
