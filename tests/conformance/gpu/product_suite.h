@@ -271,7 +271,8 @@ class ProductSuite {
     for (const uint32_t rows : {1u, 2u, 8u, 16u}) {
       const std::vector<float> x = normal_values(size_t{rows} * weights_.k, rows);
       const ProductRun run = linear(x, 0, rows, false);
-      CHECK(run.report.of("weight").fetched_bytes <= 1.1 * weights_.of(gpu_).size());
+      // Scales that serve several tasks count for every warp.
+      CHECK(run.report.of("weight").fetched_bytes <= 1.12 * weights_.of(gpu_).size());
       const uint64_t steps = uint64_t{kernels::tiles_of(weights_.n)} *
                              kernels::whole_units(weights_.k, 32) * 2 * weights_.parts;
       const bool mma = gpu_.family == kernels::MatrixFamily::kMma;
