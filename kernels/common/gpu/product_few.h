@@ -82,7 +82,8 @@ struct FewRing {
   static constexpr uint32_t kSlot = F::kLaneBytes * device::kWarpLanes;
   static constexpr uint32_t kRunUnits = F::kRun / F::kUnit, kRoom = kFewRing / kSlot;
   static constexpr uint32_t kAhead = few_power(kRoom < kRunUnits ? kRoom : kRunUnits);
-  static constexpr uint32_t kDeep = kRoom < 2 * kRunUnits ? 1 : 2;
+  // Scales of blocks leave no registers for a second task.
+  static constexpr uint32_t kDeep = kRoom < 2 * kRunUnits || F::kFold != 0 ? 1 : 2;
   LaneSlots slots{kFewRingAt + device::warp_index() * kFewRing};
   FewTask<F> now[kDeep], next;
 
@@ -209,8 +210,8 @@ ATLAS_DEVICE void few_batch(Sums (&sums)[1][kGroups], FewRing<F>& ring, uint32_t
   constexpr uint32_t kAhead = FewRing<F>::kAhead, kBlocks = F::kUnit / kBlockElements;
   constexpr uint32_t kUnits = few_input_units(kAhead, kGroups * kInputLoads * kBlocks);
   static_assert(kAhead % kUnits == 0);
-  // With WMMA they take too many registers to be asked for a step ahead.
-  constexpr bool kEarly = kFamily == MatrixFamily::kMma;
+  // With WMMA, or scales of blocks, there are no registers for asking a step ahead.
+  constexpr bool kEarly = kFamily == MatrixFamily::kMma && F::kFold == 0;
   BlockInputs x[kUnits * kBlocks][kGroups] ATLAS_UNSET;
   if (kEarly) rows.load_blocks(x, unit * kBlocks);
   // A loop, since ptxas would bring the weights of all steps to registers together.
