@@ -308,7 +308,9 @@ void EngineCore::handle(Install& command) {
   if (current_ != nullptr && current_ != command.generation) current_->prefixes().close();
   current_ = std::move(command.generation);
   scheduler_ =
-      std::make_unique<Scheduler>(scheduler_limits(current_->plan(), options_.latency_bound_s));
+      std::make_unique<Scheduler>([bound = options_.latency_bound_s](const Generation* of) {
+        return scheduler_limits(of->plan(), bound);
+      });
   releasing_ = false;
   {
     const std::scoped_lock lock(mutex_);

@@ -38,11 +38,11 @@ void Scheduler::measured_prefill(uint32_t rows, double seconds) {
   seconds_per_row_ = seconds_per_row_ == 0 ? now : 0.75 * seconds_per_row_ + 0.25 * now;
 }
 
-uint32_t Scheduler::prefill_budget(bool decoding) const {
-  if (!decoding || seconds_per_row_ == 0) return limits_.prefill_rows;
-  const double rows = limits_.latency_bound_s / seconds_per_row_;
+uint32_t Scheduler::prefill_budget(const SchedulerLimits& limits, bool decoding) const {
+  if (!decoding || seconds_per_row_ == 0) return limits.prefill_rows;
+  const double rows = limits.latency_bound_s / seconds_per_row_;
   return std::clamp(static_cast<uint32_t>(std::min(rows, 1e9)),
-                    std::min(kMinPrefillRows, limits_.prefill_rows), limits_.prefill_rows);
+                    std::min(kMinPrefillRows, limits.prefill_rows), limits.prefill_rows);
 }
 
 std::optional<StepDraft> Scheduler::next(const std::vector<SequencePtr>& running,
@@ -74,11 +74,12 @@ std::optional<StepDraft> Scheduler::prefill(const std::vector<SequencePtr>& runn
     return one->generation != leader->generation || one->wants_prompt_scores() != scores;
   });
   std::rotate(waiting.begin(), std::find(waiting.begin(), waiting.end(), leader), waiting.end());
-  if (waiting.size() > limits_.decode_sequences) waiting.resize(limits_.decode_sequences);
+  const SchedulerLimits limits = limits_of_(leader->generation.get());
+  if (waiting.size() > limits.decode_sequences) waiting.resize(limits.decode_sequences);
 
   StepDraft draft{plan::StepKind::kPrefill, leader->generation, {}};
-  uint32_t budget =
-      scores ? std::min(limits_.score_rows, prefill_budget(decoding)) : prefill_budget(decoding);
+  uint32_t budget = prefill_budget(limits, decoding);
+  if (scores) budget = std::min(budget, limits.score_rows);
   for (size_t i = 0; i < waiting.size() && budget > 0; ++i) {
     const Sequence& sequence = *waiting[i];
     // Equal parts of what is left; a part that is not used goes to those behind.
@@ -89,7 +90,7 @@ std::optional<StepDraft> Scheduler::prefill(const std::vector<SequencePtr>& runn
     const bool prompt = sequence.submitted < sequence.prompt_tokens();
     if (prompt && sequence.counts_tokens()) end = std::min(end, sequence.prompt_tokens());
     if (sequence.submitted <= sequence.snapshot_at && sequence.snapshot_at != 0) {
-      end = std::min(end, sequence.snapshot_at + limits_.anchor_tokens);
+      end = std::min(end, sequence.snapshot_at + limits.anchor_tokens);
     }
     Share share{.sequence = waiting[i],
                 .rows = end - sequence.submitted,
@@ -105,22 +106,26 @@ std::optional<StepDraft> Scheduler::prefill(const std::vector<SequencePtr>& runn
 
 std::optional<StepDraft> Scheduler::decode(const std::vector<SequencePtr>& running,
                                            const std::function<bool(Sequence&)>& can_decode) {
-  StepDraft draft{
-      limits_.drafts == 0 ? plan::StepKind::kDecode : plan::StepKind::kVerify, nullptr, {}};
-  const uint32_t rows = 1 + limits_.drafts;
+  StepDraft draft;
+  SchedulerLimits limits;  // of the draft's generation, once it has one
   const size_t first = running.empty() ? 0 : decode_turn_ % running.size();
-  for (size_t i = 0; i < running.size() && draft.shares.size() < limits_.decode_sequences; ++i) {
+  for (size_t i = 0; i < running.size(); ++i) {
     const SequencePtr& sequence = running[(first + i) % running.size()];
     if (!wants_decode(*sequence)) continue;
-    if (draft.generation != nullptr && sequence->generation != draft.generation) continue;
+    if (!draft.shares.empty() && sequence->generation != draft.generation) continue;
     // Taking a page for one sequence may have preempted another that was to be looked at.
     if (!can_decode(*sequence) || !wants_decode(*sequence)) continue;
-    draft.generation = sequence->generation;
+    if (draft.shares.empty()) {
+      draft.generation = sequence->generation;
+      limits = limits_of_(draft.generation.get());
+      draft.kind = limits.drafts == 0 ? plan::StepKind::kDecode : plan::StepKind::kVerify;
+    }
     draft.shares.push_back({.sequence = sequence,
-                            .rows = rows,
-                            .logit_rows = rows,
+                            .rows = 1 + limits.drafts,
+                            .logit_rows = 1 + limits.drafts,
                             .feed_back = true,
                             .sample = true});
+    if (draft.shares.size() == limits.decode_sequences) break;
   }
   // Where not all fit, or two generations run, the start moves on.
   ++decode_turn_;

@@ -45,7 +45,9 @@ struct SchedulerLimits {
 
 class Scheduler {
  public:
-  explicit Scheduler(SchedulerLimits limits) : limits_(limits) {}
+  /// The limits of a generation's steps: after a swap, sequences of two may run.
+  using LimitsOf = std::function<SchedulerLimits(const Generation*)>;
+  explicit Scheduler(LimitsOf limits_of) : limits_of_(std::move(limits_of)) {}
 
   /// The next step, or nothing to do. `running` is in order of admission; only sequences for which
   /// `can_decode` is true (it may take a page for that) get a decode row. Prefill and decode steps
@@ -60,9 +62,9 @@ class Scheduler {
   std::optional<StepDraft> prefill(const std::vector<SequencePtr>& running, bool decoding);
   std::optional<StepDraft> decode(const std::vector<SequencePtr>& running,
                                   const std::function<bool(Sequence&)>& can_decode);
-  uint32_t prefill_budget(bool decoding) const;
+  uint32_t prefill_budget(const SchedulerLimits& limits, bool decoding) const;
 
-  SchedulerLimits limits_;
+  LimitsOf limits_of_;
   double seconds_per_row_ = 0;
   bool last_was_prefill_ = false;
   uint64_t prefill_turn_ = 0, decode_turn_ = 0;
