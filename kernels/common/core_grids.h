@@ -33,9 +33,11 @@ constexpr uint32_t rope_heads(uint32_t rotary_dim) {
   return pairs == 0 || pairs >= kRopeItems ? 1 : kRopeItems / pairs;
 }
 
-/// `inject_norm`, `combine_inject_norm`: a block a row and stream; streams of up to 2,560 elements
-/// have a thread for each four.
-inline constexpr uint32_t kInjectNormThreads = 640;
+/// `inject_norm`, `combine_inject_norm`: a block a row and stream. Sixteen lanes sum a stream's
+/// squares while the others wait: with many rows small blocks have more such chains at a time. The
+/// second runs for few rows only, whose loads all have a thread of their own.
+inline constexpr uint32_t kInjectNormThreads = 160;
+inline constexpr uint32_t kCombineInjectNormThreads = 640;
 
 /// `ngram_gate`: a block a row and stream; elements stand in shared memory kGateChunk at a time.
 inline constexpr uint32_t kGateThreads = 128;

@@ -75,7 +75,8 @@ constexpr LaunchShape gpu_shape(const InjectNormParams& params, uint32_t rows) {
   return {rows, params.streams, 1, kInjectNormThreads, (kMaxInjectNorm + 4) * sizeof(float)};
 }
 constexpr LaunchShape gpu_shape(const CombineInjectNormParams& params, uint32_t rows) {
-  return gpu_shape(params.inject, rows);
+  return {rows, params.inject.streams, 1, kCombineInjectNormThreads,
+          (kMaxCombineInjectNorm + 4) * sizeof(float)};
 }
 constexpr LaunchShape gpu_shape(const NgramKeysParams&, uint32_t) {
   return {1, 1, 1, kKeysThreads, 0};

@@ -260,6 +260,10 @@ Answer CudaRuntime::module_kernel(void* module, const char* symbol, gpu::Kernel*
       ATLAS_CUDA_CALL(cuFuncGetAttribute, &shared, kCuFuncSharedSizeBytes, function);
   if (size.result != kCuSuccess) return size;
   kernel->static_shared_bytes = static_cast<uint32_t>(std::max(shared, 0));
+  // A multiprocessor divides its memory between cache and shared memory anew only when it is empty:
+  // with one division for all kernels of a step they can overlap. A hint, which may be refused.
+  constexpr int kAllShared = 100;  // percent
+  (void)api_.cuFuncSetAttribute(function, kCuFuncPreferredSharedCarveout, kAllShared);
   size_t offset = 0;
   size_t bytes = 0;
   const bool told = api_.cuFuncGetParamInfo != nullptr &&

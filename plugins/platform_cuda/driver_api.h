@@ -108,6 +108,7 @@ enum CuFunctionAttribute : int {
   kCuFuncMaxThreadsPerBlock = 0,
   kCuFuncSharedSizeBytes = 1,
   kCuFuncMaxDynamicSharedSizeBytes = 8,
+  kCuFuncPreferredSharedCarveout = 9,
 };
 
 inline constexpr unsigned int kCuStreamNonBlocking = 1;

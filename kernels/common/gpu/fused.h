@@ -63,10 +63,10 @@ ATLAS_DEVICE float block_norm_scale(const float* staged, uint32_t n, float epsil
 /// four of y. A kernel of few rows is a chain of memory's latencies: weights are asked for before
 /// the kernel before this one has ended, everything else at once. The injected stream stands in
 /// shared memory, too, from where its squares are summed in 16 lanes.
-template <uint32_t kMost, typename Added>
+template <uint32_t kMost, uint32_t kThreads, typename Added>
 ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& added) {
   using namespace device;
-  constexpr uint32_t kApart = 4 * kInjectNormThreads, kQuads = blocks_of(kMost, kApart);
+  constexpr uint32_t kApart = 4 * kThreads, kQuads = blocks_of(kMost, kApart);
   static_assert(kApart % kEncodedPad == 0);
   const uint64_t row = block_index(), s = block_index<1>();
   const uint32_t n = params.n, first = 4 * thread_index();
@@ -121,22 +121,23 @@ ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& a
 /// Grid (rows, streams).
 ATLAS_EARLY_KERNEL(inject_norm, InjectNormParams, kInjectNormThreads, 1) {
   const bool aligned = has_quads(params.y, params.y_stride);
-  inject_and_norm<kMaxInjectNorm>(params, [&](uint64_t row, uint32_t i) {
+  inject_and_norm<kMaxInjectNorm, kInjectNormThreads>(params, [&](uint64_t row, uint32_t i) {
     return load_quad(params.y + row * params.y_stride, i, params.n, aligned);
   });
 }
 
 /// Grid (rows, streams). Every stream's block puts the row together; that of stream 0 writes it.
-ATLAS_EARLY_KERNEL(combine_inject_norm, CombineInjectNormParams, kInjectNormThreads, 1) {
+ATLAS_EARLY_KERNEL(combine_inject_norm, CombineInjectNormParams, kCombineInjectNormThreads, 1) {
   const CombineExpertsParams& combine = params.combine;
-  inject_and_norm<kMaxCombineInjectNorm>(params.inject, [&](uint64_t row, uint32_t i) {
-    const Quad sum = CombinedRow<10>(combine, row).quad(i);
-    if (device::block_index<1>() == 0) {
-      store_quad(combine.y + row * combine.y_stride, i, combine.n,
-                 has_quads(combine.y, combine.y_stride), sum);
-    }
-    return sum;
-  });
+  inject_and_norm<kMaxCombineInjectNorm, kCombineInjectNormThreads>(
+      params.inject, [&](uint64_t row, uint32_t i) {
+        const Quad sum = CombinedRow<10>(combine, row).quad(i);
+        if (device::block_index<1>() == 0) {
+          store_quad(combine.y + row * combine.y_stride, i, combine.n,
+                     has_quads(combine.y, combine.y_stride), sum);
+        }
+        return sum;
+      });
 }
 
 }  // namespace atlas::kernels

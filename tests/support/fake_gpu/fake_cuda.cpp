@@ -290,6 +290,9 @@ CuResult cuFuncGetAttribute(int* value, int attribute, CuFunction) {
 }
 CuResult cuFuncSetAttribute(CuFunction function, int attribute, int value) {
   ATLAS_FAKE_BEGIN();
+  if (attribute == kCuFuncPreferredSharedCarveout) {
+    return value >= 0 && value <= 100 ? kCuSuccess : kCuInvalidValue;
+  }
   if (attribute != kCuFuncMaxDynamicSharedSizeBytes || value < 0 ||
       static_cast<uint32_t>(value) > kMostSharedBytes) {
     return kCuInvalidValue;
