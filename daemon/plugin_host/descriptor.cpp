@@ -170,6 +170,7 @@ Result<PluginDescriptor> find_and_parse(std::span<const std::byte> image) {
   if (elf.type() != ET_DYN) {
     return invalid_argument("it is not a shared object (its ELF type is {})", elf.type());
   }
+  ATLAS_RETURN_IF_ERROR(elf.check_whole());
   ATLAS_ASSIGN_OR_RETURN(const std::vector<ElfNote> notes, elf.notes());
   const ElfNote* found = nullptr;
   for (const ElfNote& note : notes) {

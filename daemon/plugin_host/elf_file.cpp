@@ -84,7 +84,40 @@ Result<ElfFile> ElfFile::open(std::span<const std::byte> image) {
   }
   file.machine_ = header.e_machine;
   file.type_ = header.e_type;
+  file.flags_ = header.e_flags;
   return file;
+}
+
+Status ElfFile::check_whole() const {
+  Elf64_Ehdr header;  // read by hand: libelf takes tables that leave the file for absent ones
+  std::memcpy(&header, image_.data(), sizeof(header));
+  const uint64_t segments = uint64_t{header.e_phnum} * sizeof(Elf64_Phdr);
+  const uint64_t sections = uint64_t{header.e_shnum} * sizeof(Elf64_Shdr);
+  if ((segments != 0 && header.e_phentsize != sizeof(Elf64_Phdr)) ||
+      (sections != 0 && header.e_shentsize != sizeof(Elf64_Shdr))) {
+    return invalid_argument("its ELF header is damaged (entries of {} and {} bytes)",
+                            header.e_phentsize, header.e_shentsize);
+  }
+  const auto lies_inside = [&](const char* what, uint64_t offset, uint64_t bytes) -> Status {
+    if (bytes == 0 || (offset <= image_.size() && bytes <= image_.size() - offset)) return {};
+    return invalid_argument("its {} of {} bytes begin at byte {} of a file of {}: it is cut short",
+                            what, bytes, offset, image_.size());
+  };
+  ATLAS_RETURN_IF_ERROR(lies_inside("program headers", header.e_phoff, segments));
+  ATLAS_RETURN_IF_ERROR(lies_inside("section headers", header.e_shoff, sections));
+  for (uint64_t at = 0; at < segments; at += sizeof(Elf64_Phdr)) {
+    Elf64_Phdr segment;
+    std::memcpy(&segment, image_.data() + header.e_phoff + at, sizeof(segment));
+    ATLAS_RETURN_IF_ERROR(lies_inside("segment", segment.p_offset, segment.p_filesz));
+  }
+  for (uint64_t at = 0; at < sections; at += sizeof(Elf64_Shdr)) {
+    Elf64_Shdr section;
+    std::memcpy(&section, image_.data() + header.e_shoff + at, sizeof(section));
+    // What only a processor's own tools know may have no bytes either.
+    if (section.sh_type == SHT_NOBITS || section.sh_type >= SHT_LOPROC) continue;
+    ATLAS_RETURN_IF_ERROR(lies_inside("section", section.sh_offset, section.sh_size));
+  }
+  return {};
 }
 
 Result<std::vector<ElfNote>> ElfFile::notes() const {

@@ -39,12 +39,17 @@ class ElfFile {
 
   uint16_t machine() const { return machine_; }
   uint16_t type() const { return type_; }
+  /// What a machine's files say more of it: GPUs say their architecture here.
+  uint32_t flags() const { return flags_; }
   /// "x86-64", "AArch64", "CUDA", "AMD GPU" or "machine 42".
   std::string machine_name() const;
   /// The machine that this process runs on.
   static uint16_t host_machine();
   static std::string machine_name(uint16_t machine);
 
+  /// Whether all that the headers name lies in the file. A loader maps what does not, too, and the
+  /// first look at it ends the process (SIGBUS). Errors: kInvalidArgument with both sizes.
+  Status check_whole() const;
   /// All notes of all PT_NOTE segments, in order. Errors: a segment or note that leaves the file.
   Result<std::vector<ElfNote>> notes() const;
   /// Visible symbols: those a loader finds (.dynsym), or of .symtab where there is no .dynsym.
@@ -61,6 +66,7 @@ class ElfFile {
   std::span<const std::byte> image_;
   uint16_t machine_ = 0;
   uint16_t type_ = 0;
+  uint32_t flags_ = 0;
 };
 
 }  // namespace atlas::plugin_host

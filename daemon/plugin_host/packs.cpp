@@ -42,6 +42,8 @@ Result<std::vector<std::string>> list_folder(const std::string& folder, bool fol
 struct PackSymbols {
   std::set<std::string, std::less<>> functions;
   std::map<std::string, uint64_t, std::less<>> digests;
+  uint16_t machine = 0;
+  uint32_t flags = 0;  // of a GPU: its architecture
 };
 
 Result<PackSymbols> symbols_of(const ElfFile& elf) {
@@ -68,7 +70,10 @@ Result<PackSymbols> symbols_of(const ElfFile& elf) {
 
 Result<PackSymbols> symbols_of_image(const FileImage& image) {
   ATLAS_ASSIGN_OR_RETURN(const ElfFile elf, ElfFile::open(image.bytes));
+  ATLAS_RETURN_IF_ERROR(elf.check_whole());
   ATLAS_ASSIGN_OR_RETURN(PackSymbols found, symbols_of(elf));
+  found.machine = elf.machine();
+  found.flags = elf.flags();
   for (const std::string& name : found.functions) {
     if (!found.digests.contains(name)) {
       return invalid_argument("its kernel '{}' has no symbol '{}{}'", name, kParamsPrefix, name);
@@ -148,6 +153,16 @@ Status PackIndex::add_pack(const std::string& path, const std::string& plugin) {
     return Status(symbols.error().code(),
                   fmt::format("kernel pack '{}' cannot be used: {}; build the packs again", path,
                               symbols.error().message()));
+  }
+  if (files_.empty()) {
+    machine_ = symbols->machine;
+    flags_ = symbols->flags;
+  } else if (machine_ != symbols->machine || flags_ != symbols->flags) {
+    return invalid_argument(
+        "kernel packs '{}' ({}, flags {:#x}) and '{}' ({}, flags {:#x}) are for different devices, "
+        "and platform '{}' is one: build the packs again, or remove the one that is not its own",
+        files_.front().path, ElfFile::machine_name(machine_), flags_, path,
+        ElfFile::machine_name(symbols->machine), symbols->flags, platform_);
   }
   const std::string prefix = plugin.empty() ? "" : plugin + "_";
   for (const auto& [name, digest] : symbols->digests) {

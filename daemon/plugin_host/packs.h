@@ -29,7 +29,8 @@ class PackIndex {
  public:
   /// Reads every .so, .cubin and .hsaco file of `folder` (kernels/<platform>).
   /// Errors: kNotFound if there is no such folder, naming the platforms beside it; a damaged pack,
-  /// a pack without kernels, a kernel without its digest or the reverse, a kernel in two packs.
+  /// a pack without kernels, a kernel without its digest or the reverse, a kernel in two packs,
+  /// packs of two devices.
   static Result<PackIndex> read(const std::string& platform, const std::string& folder);
   /// No packs yet: for plugins that bring all of theirs.
   static PackIndex none(const std::string& platform);
@@ -57,6 +58,9 @@ class PackIndex {
   std::string platform_;
   std::map<std::string, PackKernel, std::less<>> kernels_;
   std::vector<PackFile> files_;
+  // Of the first file, as its ELF header says: all packs of a platform are for one device.
+  uint16_t machine_ = 0;
+  uint32_t flags_ = 0;
 };
 
 }  // namespace atlas::plugin_host

@@ -2,7 +2,9 @@
 #include "daemon/plugin_host/audit.h"
 
 #include <doctest/doctest.h>
+#include <elf.h>
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
 
 #include "daemon/plugin_host/json.h"
@@ -91,6 +93,24 @@ TEST_CASE("packs: a kernel in two packs, a lone symbol and an absent folder are 
   REQUIRE_FALSE(absent);
   CHECK(absent.error().code() == Code::kNotFound);
   CHECK(missing_part(absent.error(), {"'gb10'", "there are: cpu, lone"}) == "");
+}
+
+TEST_CASE("packs: all packs of a platform are for one device") {
+  const PackDir dir;
+  const std::string pack = read_file(dir / "cpu/test.so");
+  const auto refuse = [&](size_t at, const std::string& bytes, const std::string& part) {
+    std::string other = pack;
+    other.replace(at, bytes.size(), bytes);
+    write_file(dir / "cpu/other.so", other);
+    const auto read = dir.read();
+    REQUIRE_FALSE(read);
+    CHECK(missing_part(read.error(), {dir / "cpu/other.so", dir / "cpu/test.so", part,
+                                      "for different devices"}) == "");
+  };
+  const uint16_t cuda = EM_CUDA;
+  refuse(offsetof(Elf64_Ehdr, e_machine), {reinterpret_cast<const char*>(&cuda), sizeof(cuda)},
+         "CUDA");
+  refuse(offsetof(Elf64_Ehdr, e_flags), std::string("\x02\x79\x00\x06", 4), "flags 0x6007902");
 }
 
 TEST_CASE("packs: a plugin's own packs are found beside it, under its own names only") {

@@ -195,6 +195,19 @@ TEST_CASE("descriptor: what is no plugin is refused by what it is") {
   }
 }
 
+TEST_CASE("descriptor: a plugin that was cut behind its notes is refused before it is mapped") {
+  const std::string built = read_file(test_plugin("good"));
+  const auto* bytes = reinterpret_cast<const std::byte*>(built.data());
+  REQUIRE(descriptor_of_image({bytes, built.size()}, "p.so"));
+  for (const size_t length : {built.size() / 8, built.size() / 4, built.size() / 2,
+                              built.size() * 3 / 4, built.size() - 1}) {
+    CAPTURE(length);
+    const auto cut = descriptor_of_image({bytes, length}, "p.so");
+    REQUIRE_FALSE(cut);
+    CHECK(missing_part(cut.error(), {"'p.so' is refused", "cut short"}) == "");
+  }
+}
+
 TEST_CASE("descriptor: files of every other kind give one error that names them") {
   const TempDir dir;
   write_file(dir / "text.so", "not a plugin at all\n");
