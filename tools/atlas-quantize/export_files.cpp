@@ -94,27 +94,27 @@ Status export_gguf(const Source& source, const std::string& folder, const Json& 
   ATLAS_ASSIGN_OR_RETURN(Json json, gguf_config_json(config));
   json["tie_word_embeddings"] = tied;
   if (!quantization.is_null()) json["quantization_config"] = quantization;
-  ATLAS_RETURN_IF_ERROR(write_json(folder, "config.json", json));
   Json generation = Json::object();
   if (config.bos_id) generation["bos_token_id"] = *config.bos_id;
   if (!config.eos_ids.empty()) generation["eos_token_id"] = config.eos_ids;
   ATLAS_RETURN_IF_ERROR(write_json(folder, "generation_config.json", generation));
   ATLAS_ASSIGN_OR_RETURN(const model::TokenizerSource tokens,
                          source.checkpoint().tokenizer_source());
-  const auto* vocabulary = std::get_if<GgufVocabulary>(&tokens);
-  if (vocabulary == nullptr) return {};
-  ATLAS_ASSIGN_OR_RETURN(const std::string tokenizer, gguf_tokenizer_json(*vocabulary));
-  ATLAS_RETURN_IF_ERROR(write_text_file((fs::path(folder) / "tokenizer.json").string(), tokenizer));
-  return write_json(folder, "tokenizer_config.json", tokenizer_config(source, *vocabulary));
+  if (const auto* vocabulary = std::get_if<GgufVocabulary>(&tokens)) {
+    ATLAS_ASSIGN_OR_RETURN(const std::string tokenizer, gguf_tokenizer_json(*vocabulary));
+    ATLAS_RETURN_IF_ERROR(
+        write_text_file((fs::path(folder) / "tokenizer.json").string(), tokenizer));
+    ATLAS_RETURN_IF_ERROR(
+        write_json(folder, "tokenizer_config.json", tokenizer_config(source, *vocabulary)));
+  }
+  return write_json(folder, "config.json", json);
 }
 
 Status carry_file(const fs::path& from, const fs::path& to) {
   std::error_code error;
   if (!fs::exists(from, error)) return {};
-  fs::copy_file(from, to, fs::copy_options::overwrite_existing, error);
-  if (error) return invalid_argument("cannot copy '{}': {}", from.string(), error.message());
-  fs::permissions(to, fs::perms::owner_write, fs::perm_options::add, error);
-  return {};
+  ATLAS_ASSIGN_OR_RETURN(const std::string text, tools::read_text(from.string()));
+  return write_text_file(to.string(), text);
 }
 
 Status export_folder(const fs::path& from, const std::string& folder, const Json& quantization,
@@ -131,12 +131,11 @@ Status export_folder(const fs::path& from, const std::string& folder, const Json
     text_part["tie_word_embeddings"] = tied;
     if (config.contains("tie_word_embeddings")) config["tie_word_embeddings"] = tied;
   }
-  ATLAS_RETURN_IF_ERROR(write_json(folder, "config.json", config));
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json",
                            "special_tokens_map.json", "chat_template.jinja"}) {
     ATLAS_RETURN_IF_ERROR(carry_file(from / name, fs::path(folder) / name));
   }
-  return {};
+  return write_json(folder, "config.json", config);
 }
 
 }  // namespace

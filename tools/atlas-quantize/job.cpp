@@ -417,6 +417,18 @@ Json settings_of(const JobOptions& options, const Source& source) {
   return json;
 }
 
+/// The settings, and when what they name was written last: work on one state of a file must not be
+/// gone on with on another.
+std::string identity_of(const JobOptions& options, const Source& source, Json settings) {
+  std::vector<std::string> files = source.checkpoint().files();
+  if (!options.calibration.text_file.empty()) files.push_back(options.calibration.text_file);
+  for (const std::string& file : files) {
+    std::error_code error;
+    settings["written"][file] = fs::last_write_time(file, error).time_since_epoch().count();
+  }
+  return tools::json_text(settings);
+}
+
 Result<std::unique_ptr<tools::LocalModel>> open_model(const JobOptions& options,
                                                       const std::string& path) {
   constexpr uint32_t kRows = 128;
@@ -459,7 +471,7 @@ Result<Report> run_job(const JobOptions& options) {
                          make_work_list(source, options.format, options.bits));
   const Json settings = settings_of(options, source);
   ATLAS_ASSIGN_OR_RETURN(Unfinished work,
-                         Unfinished::open(options.out, tools::json_text(settings)));
+                         Unfinished::open(options.out, identity_of(options, source, settings)));
   Job job(options, source, std::move(items), work);
   ATLAS_ASSIGN_OR_RETURN(Report report, job.run());
   report.model = options.model;

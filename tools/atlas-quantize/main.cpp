@@ -11,10 +11,12 @@ namespace {
 
 using namespace atlas;
 
-Status run(quantize::JobOptions options, const std::string& format, bool json) {
+/// What can be said of the command line alone.
+Status check_usage(quantize::JobOptions& options, const std::string& format) {
   ATLAS_ASSIGN_OR_RETURN(options.format, quantize::parse_format(format));
   ATLAS_ASSIGN_OR_RETURN(options.nvfp4_scales, quantize::nvfp4_scales(options.nvfp4_scales_name));
   ATLAS_ASSIGN_OR_RETURN(options.codebook, quantize::parse_codebook(options.codebook_name));
+  ATLAS_RETURN_IF_ERROR(quantize::check_targets(options.bits));
   if (options.format == quantize::Format::kExl3 && options.error_feedback &&
       options.calibration.text_file.empty()) {
     return invalid_argument(
@@ -26,6 +28,10 @@ Status run(quantize::JobOptions options, const std::string& format, bool json) {
   if (!weighs && !options.calibration.text_file.empty()) {
     return invalid_argument("{} has no use for --calibration: exl3 and nvfp4 have", format);
   }
+  return {};
+}
+
+Status run(const quantize::JobOptions& options, bool json) {
   ATLAS_ASSIGN_OR_RETURN(const quantize::Report report, quantize::run_job(options));
   std::fputs(json ? report.json().c_str() : report.text().c_str(), stdout);
   return {};
@@ -93,6 +99,10 @@ int main(int argc, char** argv) {
   program.add_flag("--quiet", options.quiet, "No progress on standard error");
   program.add_flag("--json", json, "Write the report as JSON");
   int code = 0;
-  program.callback([&] { code = tools::exit_code("atlas-quantize", run(options, format, json)); });
+  program.callback([&] {
+    const Status usage = check_usage(options, format);
+    code = tools::exit_code("atlas-quantize", usage.ok() ? run(options, json) : usage);
+    if (!usage.ok()) code = 2;
+  });
   return tools::parse_and_run(program, argc, argv, code);
 }

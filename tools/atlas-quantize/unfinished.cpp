@@ -1,5 +1,9 @@
 #include "tools/atlas-quantize/unfinished.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -18,6 +22,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kFolder = "unfinished";
+constexpr const char* kJob = "job.json";
+constexpr const char* kEntries = "entries.jsonl";
 
 /// The finished lines; a last line that was cut off in the middle is of no use and left out.
 Status read_entries(const std::string& path, std::map<std::string, Entry>& entries) {
@@ -45,25 +51,56 @@ Status append_line(const std::string& path, const std::string& line) {
   return {};
 }
 
+/// Keeps other runs out of the folder until the last copy of the result goes, or the process ends.
+Result<std::shared_ptr<const int>> lock_folder(const std::string& out) {
+  const int fd = ::open(out.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return invalid_argument("cannot read folder '{}': {}", out, std::strerror(errno));
+  const std::shared_ptr<const int> lock(new int(fd), [](const int* held) {
+    ::close(*held);
+    delete held;
+  });
+  // Some network file systems cannot lock a folder: there a run is as safe as its user is careful.
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return failed_precondition(
+        "another run works in '{}': wait until it has ended, or name another folder", out);
+  }
+  return lock;
+}
+
+/// Whether nothing but the word of what it was is left of a job: it failed before its first linear.
+bool has_begun(const fs::path& out, const fs::path& folder) {
+  std::error_code error;
+  for (const auto& file : fs::directory_iterator(out, error)) {
+    if (file.path().filename() != kFolder) return true;
+  }
+  return error || fs::exists(folder / kEntries, error);
+}
+
 }  // namespace
 
 Result<Unfinished> Unfinished::open(const std::string& out, const std::string& identity) {
   Unfinished work;
   work.folder_ = (fs::path(out) / kFolder).string();
-  const std::string job = (fs::path(work.folder_) / "job.json").string();
+  const std::string job = (fs::path(work.folder_) / kJob).string();
   std::error_code error;
   fs::create_directories(out, error);
   if (error) return invalid_argument("cannot make folder '{}': {}", out, error.message());
+  ATLAS_ASSIGN_OR_RETURN(work.lock_, lock_folder(out));
   if (fs::exists(job, error)) {
     ATLAS_ASSIGN_OR_RETURN(const std::string before, tools::read_text(job));
+    if (before != identity && !has_begun(out, work.folder_)) {
+      ATLAS_RETURN_IF_ERROR(write_text_file(job, identity));
+      return work;
+    }
     if (before != identity) {
       return invalid_argument(
-          "'{}' holds the unfinished work of another job, or of other settings: repeat the command "
-          "that began it ('{}' says what it was), or name another folder",
+          "'{}' holds the unfinished work of another job, of other settings, or of files that have "
+          "been written since: repeat the command that began it ('{}' says what it was), or name "
+          "another folder",
           out, job);
     }
     ATLAS_RETURN_IF_ERROR(
-        read_entries((fs::path(work.folder_) / "entries.jsonl").string(), work.entries_));
+        read_entries((fs::path(work.folder_) / kEntries).string(), work.entries_));
     work.found_ = work.entries_.size();
     return work;
   }
@@ -93,7 +130,7 @@ Status Unfinished::keep(const Entry& entry, std::vector<EncodedTensor> tensors) 
   ATLAS_RETURN_IF_ERROR(
       write_safetensors(part_path(entry.module), planned(std::move(tensors)), {}));
   ATLAS_RETURN_IF_ERROR(
-      append_line((fs::path(folder_) / "entries.jsonl").string(),
+      append_line((fs::path(folder_) / kEntries).string(),
                   entry_json(entry).dump(-1, ' ', false, tools::Json::error_handler_t::replace)));
   entries_[entry.module] = entry;
   return {};
@@ -132,6 +169,8 @@ void Unfinished::drop(const std::string& module) const {
 
 Status Unfinished::finish() {
   std::error_code error;
+  // First what says that there is work to go on with: the rest is of no use without it.
+  fs::remove(fs::path(folder_) / kJob, error);
   fs::remove_all(folder_, error);
   if (error) return invalid_argument("cannot remove '{}': {}", folder_, error.message());
   return {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -14,8 +15,10 @@ namespace atlas::quantize {
 
 class Unfinished {
  public:
-  /// `identity` names the job: model, format and every setting that changes a byte.
-  /// Errors: kInvalidArgument if `out` holds something else, or another job's unfinished work.
+  /// `identity` names the job: model, format and all that changes a byte.
+  /// A job that failed before its first linear leaves nothing that would keep another one out.
+  /// Errors: kInvalidArgument if `out` holds something else, or another job's unfinished work;
+  /// kFailedPrecondition if another run works in it.
   static Result<Unfinished> open(const std::string& out, const std::string& identity);
 
   /// The entry of a linear whose tensors are kept or already lie in a finished file.
@@ -33,6 +36,7 @@ class Unfinished {
  private:
   Unfinished() = default;
   std::string part_path(const std::string& module) const;
+  std::shared_ptr<const int> lock_;  // a descriptor of the folder
   std::string folder_;
   std::map<std::string, Entry> entries_;
   uint64_t found_ = 0;

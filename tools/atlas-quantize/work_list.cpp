@@ -136,8 +136,7 @@ std::string format_name(Format format) {
   return "unknown";
 }
 
-Result<std::vector<Item>> make_work_list(const Source& source, Format format,
-                                         const BitTargets& targets) {
+Status check_targets(const BitTargets& targets) {
   if (!(targets.bits >= 1 && targets.bits <= 8)) {
     return invalid_argument("{} bits were asked; 1 to 8 are possible", targets.bits);
   }
@@ -145,6 +144,12 @@ Result<std::vector<Item>> make_work_list(const Source& source, Format format,
     return invalid_argument("{} bits of the head were asked; 1 to 8 are possible, and 16 for bf16",
                             targets.head_bits);
   }
+  return {};
+}
+
+Result<std::vector<Item>> make_work_list(const Source& source, Format format,
+                                         const BitTargets& targets) {
+  ATLAS_RETURN_IF_ERROR(check_targets(targets));
   std::vector<Item> items;
   for (const TensorInfo& tensor : source.checkpoint().tensors()) {
     if (tensor.name == "rope_freqs.weight") continue;  // of a GGUF: it is part of config.json

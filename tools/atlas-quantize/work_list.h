@@ -30,11 +30,14 @@ struct BitTargets {
   uint32_t head_bits = 6;  // of lm_head; 16 leaves it in bf16
 };
 
+/// Errors: kInvalidArgument for bits outside of 1..8, and of the head other than 16.
+Status check_targets(const BitTargets& targets);
+
 /// All tensors, layer after layer. A linear is quantized unless it is of a kind whose errors cost
 /// more than its bytes: embedding, router, shared expert's gate, gated residual weights,
 /// n-gram tables and their projections, indexer, and anything but a matrix; or the format cannot
 /// hold it (`kept_because`). exl3 alone quantizes the output head, from the embedding if both are
-/// one tensor. Errors: kInvalidArgument for bits outside of 1..8.
+/// one tensor. Errors: those of check_targets.
 Result<std::vector<Item>> make_work_list(const Source& source, Format format,
                                          const BitTargets& targets);
 

@@ -203,6 +203,78 @@ TEST_CASE("a folder with something else in it, or another job's work, is refused
   CHECK(twice.error().message().find("quantized already") != std::string::npos);
 }
 
+TEST_CASE("two runs never work in one folder at once") {
+  const TempDir folder;
+  fs::create_directory(folder.file("hf"));
+  testing::write_tiny_llama_folder(wide_llama(), folder.file("hf"));
+  JobOptions options = options_for(folder.file("hf"), folder.file("out"), Format::kNvfp4);
+  options.stop_after = 1;
+  REQUIRE_FALSE(run_job(options));
+  options.stop_after = 0;
+  {
+    const std::string job = folder.file("out") + "/unfinished/job.json";
+    const auto first = Unfinished::open(options.out, text_of(job));
+    REQUIRE(first);
+    const auto second = run_job(options);
+    REQUIRE_FALSE(second);
+    CHECK(second.error().code() == Code::kFailedPrecondition);
+    CHECK(second.error().message().find("another run works in") != std::string::npos);
+  }
+  CHECK(must_run(options).resumed == 1);
+}
+
+TEST_CASE("a run does not go on with a model that has been written since") {
+  const TempDir folder;
+  fs::create_directory(folder.file("hf"));
+  testing::write_tiny_llama_folder(wide_llama(), folder.file("hf"));
+  JobOptions options = options_for(folder.file("hf"), folder.file("out"), Format::kNvfp4);
+  options.stop_after = 1;
+  REQUIRE_FALSE(run_job(options));
+  options.stop_after = 0;
+  const std::string weights = folder.file("hf") + "/model.safetensors";
+  const auto written = fs::last_write_time(weights);
+  fs::last_write_time(weights, written + std::chrono::seconds(1));
+  const auto other = run_job(options);
+  REQUIRE_FALSE(other);
+  CHECK(other.error().message().find("have been written since") != std::string::npos);
+  fs::last_write_time(weights, written);
+  CHECK(must_run(options).resumed == 1);
+}
+
+TEST_CASE("a job that failed before its first linear keeps no other out of its folder") {
+  const TempDir folder;
+  fs::create_directory(folder.file("hf"));
+  testing::write_tiny_llama_folder(wide_llama(), folder.file("hf"));
+  JobOptions options = options_for(folder.file("hf"), folder.file("out"), Format::kNvfp4);
+  options.calibration.text_file = folder.file("nowhere.txt");
+  REQUIRE_FALSE(run_job(options));
+  options.calibration.text_file.clear();
+  must_run(options);
+  CHECK_FALSE(fs::exists(folder.file("out") + "/unfinished"));
+}
+
+TEST_CASE("a folder has no config.json, and so is no model, before all else of it is there") {
+  const TempDir folder;
+  fs::create_directory(folder.file("hf"));
+  testing::write_tiny_llama_folder(wide_llama(), folder.file("hf"));
+  JobOptions options = options_for(folder.file("hf"), folder.file("out"), Format::kFp8);
+  options.stop_after = 1;
+  REQUIRE_FALSE(run_job(options));
+  options.stop_after = 0;
+  // As a full disk would, this stops the run at its last but one file.
+  const std::string obstacle = options.out + "/tokenizer_config.json";
+  fs::create_directories(obstacle + "/in the way");
+  const auto cut = run_job(options);
+  REQUIRE_FALSE(cut);
+  CHECK(cut.error().message().find("tokenizer_config.json") != std::string::npos);
+  CHECK(fs::exists(options.out + "/model.safetensors"));
+  CHECK_FALSE(fs::exists(options.out + "/config.json"));
+  CHECK_FALSE(model::Checkpoint::open(options.out));
+  fs::remove_all(obstacle);
+  must_run(options);
+  CHECK(model::Checkpoint::open(options.out));
+}
+
 TEST_CASE("a model with experts in NVFP4 predicts nearly what its source does") {
   const TempDir folder;
   JobOptions options = options_for(std::string(ATLAS_SOURCE_DIR) + "/tests/data/flash-mini",
