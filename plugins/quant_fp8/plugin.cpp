@@ -145,7 +145,7 @@ Matrix matrix_of(std::span<const sdk::PackedFormat> formats, const AtlasTensor& 
 float float_scale(const Matrix& matrix, uint64_t index) {
   const float scale = kernels::stored_float(matrix.scales->dtype, matrix.scales->data, index);
   if (!(scale >= 0.0f && scale <= kernels::kFp8LargestScale)) {
-    refuse(describe(*matrix.scales) + " has " + std::to_string(scale) + " at element " +
+    refuse(describe(*matrix.scales) + " has " + sdk::number_text(scale) + " at element " +
            std::to_string(index) + "; a scale must be from 0 to 2^7");
   }
   return scale;

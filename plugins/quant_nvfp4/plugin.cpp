@@ -115,8 +115,9 @@ float matrix_scale(const Matrix& matrix) {
   // Within these bounds a weight and the factors of nvfp4.h are exact, finite float32.
   const bool fits = scale == 0.0f || (scale >= 0x1p-100f && scale <= 0x1p100f);
   if (!(stored >= 0.0f) || !fits) {
-    refuse(describe(*matrix.number) + " is " + std::to_string(stored) +
-           "; a scale must be a positive number that float32 can multiply with");
+    refuse(describe(*matrix.number) + " is " + sdk::number_text(stored) +
+           "; a scale must be from 2^-100 to 2^100, or " + (matrix.reciprocal ? "inf" : "0") +
+           " for a matrix of zeros");
   }
   return scale;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -39,6 +40,12 @@ inline std::string dtype_text(AtlasDType dtype) {
     default:
       return "type " + std::to_string(dtype);
   }
+}
+
+/// The shortest text that gives the number back: 1e-42 and -0 are told from 0.
+inline std::string number_text(float value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), value).ptr};
 }
 
 /// "model.layers.0.mlp.up_proj.weight (u8 [640, 1280])".

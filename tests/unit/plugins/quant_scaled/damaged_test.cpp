@@ -138,12 +138,15 @@ TEST_SUITE("quant_scaled") {
     const float infinity = std::numeric_limits<float>::infinity();
     for (const float bad : {std::nanf(""), -1.0f, infinity, 1e-40f, 1e35f}) {
       refuses_data(plugin, with(good, number("weight_scale_2", bad)), "weight_scale_2",
-                   "must be a positive number");
+                   "must be from 2^-100 to 2^100, or 0");
     }
+    // Not as "0.000000", which would be a good scale.
+    refuses_data(plugin, with(good, number("weight_scale_2", 1e-40f)), "weight_scale_2",
+                 "is 1e-40");
     const ScaledWeights packed = nvfp4_weights(20, 64, true, 100.0f);
     for (const float bad : {std::nanf(""), -1.0f, 0.0f}) {
       refuses_data(plugin, with(packed, number("weight_global_scale", bad)), "weight_global_scale",
-                   "must be a positive number");
+                   "must be from 2^-100 to 2^100, or inf");
     }
   }
 
