@@ -199,7 +199,10 @@ def expert_choices(shape, rows, calls):
 
 
 def measure(options):
-    import torch
+    try:
+        import torch
+    except ModuleNotFoundError:
+        sys.exit("the package torch is not installed; only --join does without it")
     torch.set_grad_enabled(False)
     torch.manual_seed(1)
     bench = Bench(torch, options)
@@ -229,10 +232,29 @@ def number(value, digits=2):
     return "" if value is None else f"{value:,.{digits}f}"
 
 
-def join(ours_path, theirs_path):
+def read_results(path, fields):
+    """The results of a file of JSON; raises ValueError with what is wrong with it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            results = json.load(file)["results"]
+        wrong = [one for one in results if not all(isinstance(one[name], kind) for name, kind in fields.items())
+                 or not one["us"] > 0]
+    except OSError as error:
+        raise ValueError(f"cannot read '{path}': {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"'{path}' is no JSON: {error}") from error
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"'{path}' has no list 'results' of objects with {', '.join(fields)}") from error
+    if wrong:
+        raise ValueError(f"'{path}' has a result with a wrong value in {', '.join(fields)}: {wrong[0]}")
+    return results
+
+
+FIELDS = {"format": str, "shape": str, "rows": int, "us": (int, float)}
+
+
+def join(ours, theirs):
     """A Markdown table: each of our figures, its floor, and theirs for the same shape and rows."""
-    with open(ours_path, encoding="utf-8") as ours_file, open(theirs_path, encoding="utf-8") as theirs_file:
-        ours, theirs = json.load(ours_file)["results"], json.load(theirs_file)["results"]
     times = {}
     for one in theirs:
         format = one["format"].removesuffix("_rows")
@@ -265,7 +287,11 @@ def main():
         if format not in ("bf16", "fp8", "fp8_rows"):
             parser.error(f"there is no format '{format}': bf16, fp8, fp8_rows")
     if options.join:
-        join(*options.join)
+        try:
+            files = read_results(options.join[0], FIELDS | {"launches": int}), read_results(options.join[1], FIELDS)
+        except ValueError as error:
+            parser.error(str(error))
+        join(*files)
     else:
         measure(options)
 

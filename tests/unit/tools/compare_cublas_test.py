@@ -45,6 +45,24 @@ class Join(unittest.TestCase):
 
 
 class CommandLine(unittest.TestCase):
+    def test_files_that_cannot_be_joined_are_wrong_usage_and_named(self):
+        good = b'{"results": [{"format": "bf16", "shape": "1x1", "rows": 1, "us": 2.0, "launches": 1}]}'
+        with tempfile.TemporaryDirectory() as folder:
+            paths = {"good": os.path.join(folder, "good"), "folder": folder, "nowhere": os.path.join(folder, "nowhere")}
+            for name, text in {"good": good, "text": b"no JSON", "bytes": b"\xff\xfe", "list": b"[]",
+                               "other": b'{"results": 3}', "deep": b"[" * 100000, "zero": good.replace(b"2.0", b"0.0"),
+                               "typed": good.replace(b"2.0", b'"2"')}.items():
+                paths[name] = os.path.join(folder, name)
+                with open(paths[name], "wb") as file:
+                    file.write(text)
+            self.assertEqual(run("--join", paths["good"], paths["good"]).returncode, 0)
+            for name in paths.keys() - {"good"}:
+                for pair in (paths["good"], paths[name]), (paths[name], paths["good"]):
+                    joined = run("--join", *pair)
+                    self.assertEqual(joined.returncode, 2, name)
+                    self.assertIn(f"'{paths[name]}'", joined.stderr)
+                    self.assertNotIn("Traceback", joined.stderr)
+
     def test_what_is_no_shape_or_format_is_wrong_usage(self):
         for wrong in (["--shapes", "256"], ["--shapes", "0x5"], ["--rows", "0"], ["--formats", "int4"]):
             self.assertEqual(run(*wrong).returncode, 2, wrong)
