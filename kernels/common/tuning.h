@@ -43,7 +43,7 @@ inline constexpr TuningEntry kTuning[] = {
     {"h200", Choice::kExl3Many, 96, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExl3ExpertsFew, 20, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExl3ExpertsMany, 16, 0, ~0ull, 0, ~0ull},
-    {"h200", Choice::kExl3Wgmma, 64, 0, ~0ull, 0, ~0ull},
+    {"h200", Choice::kExl3Wgmma, 40, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExl3ExpertsWgmma, 32, 0, ~0ull, 0, ~0ull},
     {"gb10", Choice::kLinearMany, 48, 0, ~0ull, 0, ~0ull},
     {"gb10", Choice::kExpertsMany, 16, 0, ~0ull, 0, ~0ull},
