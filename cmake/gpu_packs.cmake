@@ -98,6 +98,9 @@ function(atlas_add_gpu_pack platform)
       ${PACK_INSTRUCTIONS})
     list(APPEND files ${file})
   endforeach()
+  # For tools that must know whether a pack is whole.
+  string(REPLACE ";" "\n" lines "${names}")
+  file(WRITE ${CMAKE_BINARY_DIR}/kernels/${platform}/modules.txt "${lines}\n")
   # What a module of another name left behind would bring its kernels a second time.
   file(GLOB built ${CMAKE_BINARY_DIR}/lib/atlas/kernels/${platform}/*.${extension})
   list(REMOVE_ITEM built ${files})

@@ -131,6 +131,41 @@ class Tuning(unittest.TestCase):
                 self.assertIn("kernels/gb10/tuning.yaml:", output)
 
 
+HIP_REPORT = """    .group_segment_fixed_size: 0
+    .max_flat_workgroup_size: 256
+    .name: atlas_kernel_{}
+    .sgpr_spill_count: 0
+    .vgpr_count: 40
+    .vgpr_spill_count: 0
+"""
+
+
+class Isa(unittest.TestCase):
+    def test_a_table_of_some_platforms_is_not_written(self):
+        page = SOURCE / "docs/kernels.md"
+        before = page.read_text()
+        with tempfile.TemporaryDirectory() as root:
+            build = pathlib.Path(root)
+            self.assertEqual(run("isa", build, "--docs")[0], 77)
+            packs, reports = build / "lib/atlas/kernels/strix-hip", build / "kernels/strix-hip/strix-hip"
+            packs.mkdir(parents=True)
+            reports.mkdir(parents=True)
+            (packs / "rows.hsaco").write_bytes(b"")
+            (reports / "rows.txt").write_text(HIP_REPORT.format("copy_rows"))
+            (build / "kernels/strix-hip/modules.txt").write_text("rows\n")
+            self.assertEqual(run("isa", build)[0], 0)
+            self.assertIn("`copy_rows` | strix-hip | 256 | 40", (build / "isa.md").read_text())
+            status, output = run("isa", build, "--docs")
+            self.assertEqual(status, 77, output)
+            self.assertIn("not all platforms are built here: h200, gb10 (targets atlas_kernels_h200 ", output)
+            # A pack that lacks a module is not whole.
+            (build / "kernels/strix-hip/modules.txt").write_text("rows\ngqa\n")
+            status, output = run("isa", build, "--docs")
+            self.assertEqual(status, 77, output)
+            self.assertIn("strix-hip (targets", output)
+        self.assertEqual(page.read_text(), before)
+
+
 SPILLING = """#include "kernels/common/device/device.h"
 namespace atlas::kernels {
 ATLAS_PARAMS(SpillingParams, const float* x; float* y;);
