@@ -50,17 +50,9 @@ void write(const std::string& path, std::string_view text) {
   require(file.good(), "a file can be written");
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view input(reinterpret_cast<const char*>(data), size);
-  const size_t nul = std::min(input.find('\0'), input.size());
-  const std::string out = folder(), work_folder = out + "/unfinished";
-  fs::create_directories(work_folder);
-  write(work_folder + "/job.json", "this job");
-  write(work_folder + "/entries.jsonl", input.substr(0, nul));
-  write(work_folder + "/m.safetensors", nul < size ? input.substr(nul + 1) : std::string_view());
-  require(!Unfinished::open(out, "another job").has_value(), "another job's work is not taken");
+/// A run finds what is there and goes on from it; whether it has found "m". Its folder is its own
+/// until it ends.
+bool go_on(const std::string& out) {
   auto work = Unfinished::open(out, "this job");
   require(work.has_value(), "damaged lines are left out, not refused");
   if (const Entry* entry = work->find("m")) {
@@ -79,16 +71,30 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
               "tensors have the bytes of their shapes");
     }
   }
-  // What goes on from there can be read again.
+  require(!Unfinished::open(out, "this job").has_value(), "no second run works beside it");
   Entry more;
   more.module = "more";
   require(work->keep(more, {{"more.w", ATLAS_U8, {2}, {std::byte{1}, std::byte{2}}}}).ok(),
           "work goes on");
+  return work->find("m") != nullptr;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  const size_t nul = std::min(input.find('\0'), input.size());
+  const std::string out = folder(), work_folder = out + "/unfinished";
+  fs::create_directories(work_folder);
+  write(work_folder + "/job.json", "this job");
+  write(work_folder + "/entries.jsonl", input.substr(0, nul));
+  write(work_folder + "/m.safetensors", nul < size ? input.substr(nul + 1) : std::string_view());
+  require(!Unfinished::open(out, "another job").has_value(), "another job's work is not taken");
+  const bool found = go_on(out);
   const auto again = Unfinished::open(out, "this job");
   require(again && again->find("more") != nullptr && again->tensors("more").has_value(),
           "what was kept is found");
   // A last line that lacks its end alone is whole once another stands behind it.
-  require(work->find("m") == nullptr || again->find("m") != nullptr,
-          "what was found is found again");
+  require(!found || again->find("m") != nullptr, "what was found is found again");
   return 0;
 }
