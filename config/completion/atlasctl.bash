@@ -15,7 +15,7 @@ _atlasctl() {
   local words='--socket --json --help --version'
   case $verb in
     '') words+=' status models plugins plan swap chat complete reload drain stats' ;;
-    status) words+=' --wait' ;;
+    status) words+=' --wait --timeout' ;;
     plan) words+=' --records --set'; [[ $word == -* ]] || { mapfile -t COMPREPLY < <(compgen -f -- "$word"); return; } ;;
     swap) words+=' --set --dry-run' ;;
     drain) words+=' --timeout' ;;

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 
 #include "daemon/app/daemon.h"
 #include "daemon/app/reports.h"
@@ -13,7 +14,9 @@ int main(int argc, char** argv) {
   std::string path = "/etc/atlas/atlasd.yaml";
   bool check_only = false;
   program.add_option("--config", path, "Settings file")->capture_default_str();
-  program.add_flag("--check-config", check_only, "Read the settings, say what is wrong, and exit");
+  program.add_flag("--check-config", check_only,
+                   "Read the settings, say what is wrong, and exit. Plugins and the model's files "
+                   "(its tensors against model.formats) are checked by a start or atlasctl plan");
   program.set_version_flag("--version", std::string("atlasd ") + atlas::app::kVersion);
   try {
     program.parse(argc, argv);
@@ -26,6 +29,16 @@ int main(int argc, char** argv) {
     return settings.error().code() == atlas::Code::kNotFound ? 2 : 1;
   }
   if (check_only) {
+    const auto folder = std::filesystem::path(settings->server.socket.path).parent_path();
+    std::error_code error;
+    if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
+      // No error: a service manager may make it at the start.
+      std::printf(
+          "%s: good, but the folder '%s' of server.socket.path does not exist: make it, "
+          "unless the service does\n",
+          path.c_str(), folder.c_str());
+      return 0;
+    }
     std::printf("%s: good\n", path.c_str());
     return 0;
   }

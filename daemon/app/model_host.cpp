@@ -40,11 +40,15 @@ engine::BuildProgress report_progress(engine::EngineCore& engine) {
 }  // namespace
 
 std::string SwapVerdict::text() const {
-  return fmt::format("class '{}' ({}): needs {:.1f} MiB of {:.1f} MiB free, {}",
-                     engine::swap_class_name(swap), layout_text(swap), mib(bytes_needed),
-                     mib(bytes_available),
-                     beside ? "beside the old generation, which goes on until its sequences end"
-                            : "after the old generation has drained and been released");
+  std::string text = fmt::format(
+      "class '{}' ({}): needs {:.1f} MiB of {:.1f} MiB free, {}", engine::swap_class_name(swap),
+      layout_text(swap), mib(bytes_needed), mib(bytes_available),
+      beside ? "beside the old generation, which goes on until its sequences end"
+             : "after the old generation has drained and been released");
+  if (!renamed.empty()) {
+    text += fmt::format("; the model is then called '{}' (model.name is not set)", renamed);
+  }
+  return text;
 }
 
 ModelHost::ModelHost(settings::Settings settings) : settings_(std::move(settings)) {
@@ -151,6 +155,10 @@ Result<SwapVerdict> ModelHost::judge(const settings::Settings& wanted,
   verdict.bytes_available =
       info.available_bytes - std::min(info.available_bytes, wanted.engine.reserve_bytes);
   verdict.beside = verdict.bytes_needed <= verdict.bytes_available;
+  const std::string& name = assembly.model->info.id;
+  if (wanted.model.name.empty() && generation_ != nullptr && name != generation_->info()->id) {
+    verdict.renamed = name;
+  }
   if (!verdict.beside) {
     // With the old one gone, its bytes are free as well.
     const uint64_t freed = old == nullptr ? 0 : Generation::bytes_beside(*old, nullptr);
@@ -173,7 +181,8 @@ Result<SwapOutcome> ModelHost::swap(const settings::Settings& wanted, bool dry_r
   SwapOutcome outcome;
   ATLAS_ASSIGN_OR_RETURN(outcome.verdict, judge(wanted, assembly));
   outcome.from_generation = generation_ == nullptr ? 0 : generation_->id();
-  log_info("swap of generation {}: {}", outcome.from_generation, outcome.verdict.text());
+  log_info("{} of generation {}: {}", dry_run ? "dry run of a swap" : "swap",
+           outcome.from_generation, outcome.verdict.text());
   if (dry_run) return outcome;
   if (Status status = replace(assembly, std::move(plugins), outcome.verdict); !status.ok()) {
     const bool serving = generation_ != nullptr;

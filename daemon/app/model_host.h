@@ -25,6 +25,7 @@ struct SwapVerdict {
   uint64_t bytes_needed = 0;  // beside the old
   uint64_t bytes_available = 0;
   std::vector<std::string> changed;  // keys
+  std::string renamed;  // what the model is then called, if that follows from another path
   std::string text() const;
 };
 

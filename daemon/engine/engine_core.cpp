@@ -456,13 +456,13 @@ void EngineCore::publish_stats() {
   stats_.steps_decode = counters_.steps_decode;
   stats_.step_seconds_prefill = counters_.step_seconds_prefill;
   stats_.step_seconds_decode = counters_.step_seconds_decode;
+  stats_.prefix = counters_.prefix;
   if (current_ == nullptr) return;
   const CachePool& pool = current_->pool();
   stats_.pages_total = pool.pages_total();
   stats_.pages_used = pool.pages_total() - pool.pages_free();
   stats_.anchors_total = pool.anchors_total();
   stats_.anchors_used = pool.anchors_total() - pool.anchors_free();
-  stats_.prefix = current_->prefixes().counters();
   stats_.prefix_pages = current_->prefixes().pages();
   stats_.slots_total = pool.slots_total();
   stats_.slots_used = pool.slots_total() - pool.slots_free();

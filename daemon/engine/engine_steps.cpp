@@ -149,7 +149,7 @@ bool EngineCore::admit_resources(Sequence& sequence) {
     pool.give_back(std::move(share), 0);
     return false;
   }
-  if (wants_prefix(sequence)) prefixes.count(tokens.size(), prefix);
+  if (wants_prefix(sequence)) prefixes.count(tokens.size(), prefix, counters_.prefix);
   if (!sequence.waiting) {
     sequence.cached_tokens = prefix.tokens;
     counters_.cached_tokens += prefix.tokens;

@@ -58,14 +58,14 @@ CachedPrefix PrefixCache::find(std::span<const TokenId> tokens) {
   return found;
 }
 
-void PrefixCache::count(size_t tokens, const CachedPrefix& found) {
+void PrefixCache::count(size_t tokens, const CachedPrefix& found, PrefixCounters& counters) const {
   const size_t whole = tokens == 0 ? 0 : (tokens - 1) / page_tokens_ * page_tokens_;
   if (whole == 0) return;  // too short to be cached: no lookup
-  ++(found.tokens == whole     ? counters_.exact
-     : found.tokens != 0       ? counters_.anchor
-     : found.known_tokens != 0 ? counters_.pages
-                               : counters_.miss);
-  counters_.recomputed_tokens += found.known_tokens - found.tokens;
+  ++(found.tokens == whole     ? counters.exact
+     : found.tokens != 0       ? counters.anchor
+     : found.known_tokens != 0 ? counters.pages
+                               : counters.miss);
+  counters.recomputed_tokens += found.known_tokens - found.tokens;
 }
 
 void PrefixCache::keep(std::span<const TokenId> tokens, std::span<const uint32_t> pages,

@@ -34,9 +34,10 @@ class PrefixCache {
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   /// The longest usable prefix of `tokens` that leaves at least one of them to compute. Counts
-  /// nothing: count() does, once a request of `tokens` tokens is admitted with it.
+  /// nothing: count() does, once a request of `tokens` tokens is admitted with it. The counters are
+  /// the engine's, for they outlive a generation and its cache.
   CachedPrefix find(std::span<const TokenId> tokens);
-  void count(size_t tokens, const CachedPrefix& found);
+  void count(size_t tokens, const CachedPrefix& found, PrefixCounters& counters) const;
 
   /// Keeps the full pages of a sequence: `pages` hold `tokens`, and `anchor` the state at
   /// `anchor_index`. What is there already stays.
@@ -54,7 +55,6 @@ class PrefixCache {
 
   uint32_t pages() const { return pages_; }
   uint32_t anchors() const { return anchors_held_; }
-  const PrefixCounters& counters() const { return counters_; }
 
  private:
   struct Node {
@@ -82,7 +82,6 @@ class PrefixCache {
   uint64_t clock_ = 0;
   uint32_t pages_ = 0, anchors_held_ = 0;
   bool closed_ = false;
-  PrefixCounters counters_;
 };
 
 }  // namespace atlas::engine

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <numeric>
 #include <optional>
 #include <set>
 
+#include "daemon/base/nearest_name.h"
 #include "daemon/plugin_host/elf_file.h"
 #include "daemon/plugin_host/file_image.h"
 #include "daemon/plugin_host/private_copy.h"
@@ -87,22 +87,6 @@ Result<PackSymbols> symbols_of_image(const FileImage& image) {
   }
   if (found.functions.empty()) return invalid_argument("it holds no kernel");
   return found;
-}
-
-// Levenshtein's distance, one row at a time.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
 }
 
 }  // namespace

@@ -61,8 +61,4 @@ class FieldReader {
   Refusal refusal_;
 };
 
-/// The candidate nearest to `name` by edit distance, if it is near enough to be meant; else empty.
-std::string_view nearest_name(std::string_view name,
-                              const std::vector<std::string_view>& candidates);
-
 }  // namespace atlas::serve

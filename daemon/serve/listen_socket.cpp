@@ -14,6 +14,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -172,6 +173,12 @@ Result<ListenSocket> ListenSocket::open_unix(const ServerOptions& options) {
   if (out.fd_ < 0) return system_error(errno, "socket");
   if (fchmod(out.fd_, 0600) != 0) return system_error(errno, "fchmod");
   if (bind(out.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    if (errno == ENOENT) {
+      return not_found(
+          "the socket '{}' has no folder to lie in: make '{}', or set "
+          "server.socket.path",
+          out.name_, std::filesystem::path(out.name_).parent_path().string());
+    }
     return system_error(errno, "binding " + out.name_);
   }
   struct stat file {};

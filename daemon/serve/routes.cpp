@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "daemon/base/nearest_name.h"
 #include "daemon/serve/fields.h"
 #include "daemon/serve/http_text.h"
 

@@ -9,6 +9,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "daemon/base/nearest_name.h"
+
 namespace atlas::settings {
 
 namespace {
@@ -249,22 +251,6 @@ const std::vector<Key>& table() {
   return keys;
 }
 #undef ATLAS_KEY
-
-/// Edits to get from one text to the other (Levenshtein), for "did you mean".
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-    }
-  }
-  return row[b.size()];
-}
 
 const Key* find_key(const std::string& name) {
   const auto found = std::find_if(table().begin(), table().end(),

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/support/live_daemon.h"
 #include "tests/support/run_program.h"
@@ -70,8 +72,11 @@ TEST_CASE("atlasctl: stats is a table of names, values and units; --json what th
 TEST_CASE("atlasctl: with --json every error is JSON, with the exit code of the text") {
   LiveDaemon daemon;
   const std::vector<std::vector<std::string>> verbs = {
-      {"status"},        {"status", "--wait"}, {"models"}, {"plugins"}, {"plan"},
-      {"swap"},          {"reload"},           {"drain"},  {"stats"},   {"chat", "Hi"},
+      {"status"},        {"status", "--wait", "--timeout", "0"},
+      {"models"},        {"plugins"},
+      {"plan"},          {"swap"},
+      {"reload"},        {"drain"},
+      {"stats"},         {"chat", "Hi"},
       {"complete", "Hi"}};
   for (std::vector<std::string> verb : verbs) {
     CAPTURE(verb.front());
@@ -99,7 +104,38 @@ TEST_CASE("atlasctl: with --json every error is JSON, with the exit code of the 
   CHECK(refused({"complete", "Hi", "--model", "other"}, 1).find("other") != std::string::npos);
   CHECK(refused({"complete", "Hi", "--top-p", "7"}, 1).find("top_p") != std::string::npos);
   CHECK(refused({"drain", "--timeout", "soon"}, 2).find("soon") != std::string::npos);
-  CHECK_FALSE(refused({"nosuchverb"}, 2).empty());
+  CHECK(refused({"status", "--timeout", "3"}, 2) == "--timeout requires --wait");
+  CHECK(refused({"statuss"}, 2) == "no command 'statuss'; is 'status' meant?");
+  CHECK(refused({"nosuchverb"}, 2).find("no command 'nosuchverb': there are status, ") == 0);
+}
+
+TEST_CASE(
+    "atlasctl: status --wait is for a daemon that was started just now, and reload says its end") {
+  LiveDaemon daemon({.yaml = "engine: {max_sequences: 3}\n"});
+  RunningProgram early({"atlasctl", "--socket", daemon.socket(), "status", "--wait"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  CHECK(early.running());
+  daemon.start();
+  const Ran waited = early.finish();
+  CHECK_MESSAGE(waited.code == 0, waited.err);
+  CHECK_MESSAGE(waited.out.find("engine    serving") != std::string::npos, waited.out);
+  daemon.write_settings("engine: {max_sequences: 2}\n");
+  const Ran reloaded = atlasctl(daemon, {"reload"});
+  CHECK_MESSAGE(
+      reloaded.out.find("\ngeneration 2 serves new sequences after ") != std::string::npos,
+      reloaded.out);
+}
+
+TEST_CASE("atlasd: --check-config tells of a socket's folder that is not there") {
+  LiveDaemon daemon;
+  const auto check = [&](const std::string& socket) {
+    const std::string path = daemon.file("checked.yaml");
+    std::ofstream(path) << "model: {path: /m.gguf}\nserver: {socket: {path: " << socket << "}}\n";
+    return run_program({"atlasd", "--config", path, "--check-config"});
+  };
+  CHECK(check(daemon.socket()).out.ends_with("checked.yaml: good\n"));
+  CHECK(check("/no/such/s.sock").out.find("the folder '/no/such' of server.socket.path does not") !=
+        std::string::npos);
 }
 
 TEST_CASE("atlasctl: relative paths begin where it runs") {

@@ -52,6 +52,8 @@ TEST_CASE("swap: a dry run says the class and touches nothing") {
   CHECK(verdict(R"({"engine.max_sequences":"3"})")["class"] == "state");
   CHECK(verdict("{}")["class"] == "steps");
   CHECK(generation(daemon) == 1);
+  CHECK(daemon.log().find("dry run of a swap of generation 1: class 'steps'") != std::string::npos);
+  CHECK(daemon.log().find(" info swap of generation 1: ") == std::string::npos);
 }
 
 TEST_CASE("swap: steps change under running requests, and bytes stay the same") {
@@ -83,10 +85,19 @@ TEST_CASE("swap: another model takes the place of the first, and back") {
   daemon.start();
   daemon.wait_ready();
   const std::string before = answer(daemon);
+  const auto text = [&](const std::string& set) {
+    return post(daemon, "/atlas/v1/swap", "{\"dry_run\":true,\"set\":{" + set + "}}")["verdict"]
+        .get<std::string>();
+  };
+  const std::string path = fmt::format(R"("model.path":"{}")", daemon.file("other.gguf"));
+  CHECK(text(path + R"(,"model.name":"")")
+            .ends_with("; the model is then called 'other' (model.name is not set)"));
+  CHECK(text(path + R"(,"model.name":"tiny")").find("is then called") == std::string::npos);
   const Json there = post(daemon, "/atlas/v1/swap",
                           fmt::format(R"({{"set":{{"model.path":"{}","model.name":"tiny"}}}})",
                                       daemon.file("other.gguf")));
   CHECK(there["class"] == "weights");
+  CHECK(daemon.log().find(" info swap of generation 1: ") != std::string::npos);
   CHECK(answer(daemon) != before);
   post(daemon, "/atlas/v1/swap",
        fmt::format(R"({{"set":{{"model.path":"{}"}}}})", daemon.file("tiny.gguf")));

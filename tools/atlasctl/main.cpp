@@ -7,9 +7,11 @@
 
 #include "tools/atlasctl/json_answer.h"
 #include "tools/atlasctl/verbs.h"
+#include "tools/common/unknown_command.h"
 
 namespace {
 
+using namespace atlas;
 using namespace atlas::ctl;
 
 void add_generate_options(CLI::App& verb, GenerateOptions& options) {
@@ -42,8 +44,18 @@ int main(int argc, char** argv) {
   bool wait = false;
   CLI::App* status =
       program.add_subcommand("status", "State, model, device and memory of the daemon");
-  status->add_flag("--wait", wait, "Show the load's progress until the model serves");
-  status->callback([&] { code = show_status(context(), wait); });
+  CLI::Option* waits =
+      status->add_flag("--wait", wait, "Wait until the model serves, and show the load's progress");
+  uint32_t answer_timeout_s = 30;
+  status
+      ->add_option("--timeout", answer_timeout_s,
+                   "Seconds that --wait gives the daemon to answer at all; a load may take longer")
+      ->capture_default_str()
+      ->type_name("SECONDS")
+      ->needs(waits);
+  status->callback([&] {
+    code = show_status(context(), wait ? std::optional(answer_timeout_s) : std::nullopt);
+  });
 
   program.add_subcommand("models", "Models that are served")->callback([&] {
     code = show_models(context());
@@ -103,10 +115,10 @@ int main(int argc, char** argv) {
       return std::string_view(argument) == "--json";
     });
     if (wants_json && error.get_exit_code() != 0) {
-      fmt::print("{}\n", error_json(error.what(), "usage"));
+      fmt::print("{}\n", error_json(tools::usage_error(program, error), "usage"));
       return 2;
     }
-    return program.exit(error) == 0 ? 0 : 2;
+    return tools::exit_after(program, error);
   }
   return code;
 }

@@ -26,7 +26,9 @@ struct GenerateOptions {
   std::string system;
 };
 
-int show_status(const Context& context, bool wait);
+/// `wait_s`: waits until the model serves, and as many seconds at most for the daemon's first
+/// answer.
+int show_status(const Context& context, std::optional<uint32_t> wait_s);
 int show_models(const Context& context);
 int show_plugins(const Context& context);
 int show_plan(const Context& context, const std::string& model, const std::vector<std::string>& set,

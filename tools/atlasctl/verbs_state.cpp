@@ -65,10 +65,29 @@ Result<Json> set_request(const std::vector<std::string>& set) {
   return request;
 }
 
-/// Follows the load in /health until the daemon serves or fails.
-Status wait_until_serving(const Client& client) {
+/// The end of a swap that was done.
+void print_swapped(const Json& done) {
+  fmt::print("generation {} {} after {:.2f} s\n", number(done, "to_generation"),
+             styled(Style::kGood, "serves new sequences"), fraction(done, "seconds"));
+}
+
+/// Asks /health until a daemon answers, for a daemon that was started just now has no socket yet.
+Result<Response> wait_for_answer(const Client& client, std::chrono::seconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (;;) {
-    ATLAS_ASSIGN_OR_RETURN(const Response response, client.get("/health"));
+    Result<Response> response = client.get("/health");
+    if (response || response.error().code() != Code::kUnavailable ||
+        std::chrono::steady_clock::now() >= deadline) {
+      return response;
+    }
+    std::this_thread::sleep_for(100ms);
+  }
+}
+
+/// Follows the load in /health until the daemon serves or fails; `timeout` is for its first answer.
+Status wait_until_serving(const Client& client, std::chrono::seconds timeout) {
+  ATLAS_ASSIGN_OR_RETURN(Response response, wait_for_answer(client, timeout));
+  for (;;) {
     const Json json = Json::parse(response.body, nullptr, false);
     if (!json.is_object()) return internal_error("the daemon's /health is no JSON");
     const std::string status = text(json, "status");
@@ -80,15 +99,16 @@ Status wait_until_serving(const Client& client) {
       draw_progress(text(engine, "phase"), fraction(engine, "progress"));
     }
     std::this_thread::sleep_for(100ms);
+    ATLAS_ASSIGN_OR_RETURN(response, client.get("/health"));
   }
 }
 
 }  // namespace
 
-int show_status(const Context& context, bool wait) {
-  if (wait) {
-    if (Status status = wait_until_serving(context.client); !status.ok())
-      return report(context, status);
+int show_status(const Context& context, std::optional<uint32_t> wait_s) {
+  if (wait_s) {
+    const Status status = wait_until_serving(context.client, std::chrono::seconds(*wait_s));
+    if (!status.ok()) return report(context, status);
   }
   Json json;
   if (int code = fetch(context, context.client.get("/atlas/v1/status"), json); code >= 0)
@@ -198,8 +218,7 @@ int swap(const Context& context, const std::vector<std::string>& set, bool dry_r
       code >= 0) {
     return code;
   }
-  fmt::print("generation {} {} after {:.2f} s\n", number(done, "to_generation"),
-             styled(Style::kGood, "serves new sequences"), fraction(done, "seconds"));
+  print_swapped(done);
   return 0;
 }
 
@@ -210,7 +229,10 @@ int reload(const Context& context) {
   for (const Json& key : json["applied"]) fmt::print("applied        {}\n", key.get<std::string>());
   for (const Json& key : json["needs_restart"])
     fmt::print("needs restart  {}\n", key.get<std::string>());
-  if (json.contains("swap")) fmt::print("swapped        {}\n", text(json["swap"], "verdict"));
+  if (json.contains("swap")) {
+    fmt::print("swapped        {}\n", text(json["swap"], "verdict"));
+    print_swapped(json["swap"]);
+  }
   if (json["applied"].empty() && json["needs_restart"].empty() && !json.contains("swap")) {
     fmt::print("nothing has changed\n");
   }

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "daemon/base/log.h"
+#include "tools/common/unknown_command.h"
 
 namespace atlas::tools {
 
@@ -57,7 +58,7 @@ int parse_and_run(CLI::App& program, int argc, char** argv, const int& code) {
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return program.exit(error) == 0 ? 0 : 2;
+    return exit_after(program, error);
   }
   return code;
 }

@@ -170,6 +170,7 @@ TEST_CASE(
   const Answer after = fixture.run(spec);
   CHECK(after.finish->usage.cached_tokens == 0);
   CHECK(after == first);
+  CHECK(fixture.engine().stats().prefix.miss == 2);  // of both generations; the echo looks up none
 }
 
 TEST_SUITE_END();

@@ -70,30 +70,31 @@ TEST_CASE("prefix cache: with recurrent layers a prefix ends where a state is") 
   const auto nothing = cache.find(tokens(13));
   CHECK(nothing.tokens == 0);
   CHECK(nothing.known_tokens == 12);
-  cache.count(13, nothing);
-  CHECK(cache.counters().pages == 1);
-  CHECK(cache.counters().recomputed_tokens == 12);
+  PrefixCounters counters;
+  cache.count(13, nothing, counters);
+  CHECK(counters.pages == 1);
+  CHECK(counters.recomputed_tokens == 12);
 
   cache.keep(tokens(12), pages, early, 4);
   const auto first = cache.find(tokens(13));
   CHECK(first.tokens == 4);
   CHECK(first.anchor == early);
-  cache.count(13, first);
-  CHECK(cache.counters().anchor == 1);
-  CHECK(cache.counters().recomputed_tokens == 20);
+  cache.count(13, first, counters);
+  CHECK(counters.anchor == 1);
+  CHECK(counters.recomputed_tokens == 20);
   give_back(pool, first);
 
   cache.keep(tokens(12), pages, late, 12);
   const auto all = cache.find(tokens(13));
   CHECK(all.tokens == 12);
   CHECK(all.anchor == late);
-  cache.count(13, all);
-  CHECK(cache.counters().exact == 1);
+  cache.count(13, all, counters);
+  CHECK(counters.exact == 1);
   give_back(pool, all);
-  cache.count(13, {});
-  CHECK(cache.counters().miss == 1);
-  cache.count(3, {});  // too short to be cached
-  CHECK(cache.counters().miss == 1);
+  cache.count(13, {}, counters);
+  CHECK(counters.miss == 1);
+  cache.count(3, {}, counters);  // too short to be cached
+  CHECK(counters.miss == 1);
 }
 
 TEST_CASE("prefix cache: what is there stays, and its holder keeps a page of its own") {

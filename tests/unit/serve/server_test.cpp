@@ -72,7 +72,9 @@ TEST_CASE("server: a socket file that nobody listens on is replaced, others are 
 TEST_CASE("server: addresses that cannot be are refused with their reason") {
   CHECK(start_with({}).code() == Code::kInvalidArgument);
   CHECK(start_with({.socket_path = std::string(200, 'a')}).code() == Code::kInvalidArgument);
-  CHECK(start_with({.socket_path = "/no/such/folder/s"}).code() == Code::kNotFound);
+  const Status no_folder = start_with({.socket_path = "/no/such/folder/s"});
+  CHECK(no_folder.code() == Code::kNotFound);
+  CHECK(no_folder.message().find("make '/no/such/folder'") != std::string::npos);
   CHECK(start_with({.socket_path = "/tmp/atlas-x", .socket_group = "no such group"}).code() ==
         Code::kInvalidArgument);
   CHECK(start_with({.socket_path = "/tmp/atlas-x", .socket_mode = 01777}).code() ==
