@@ -42,6 +42,11 @@ Json engine_json(const engine::EngineCore& engine) {
   json["queued"] = stats.queued;
   json["slots"] = {{"used", stats.slots_used}, {"total", stats.slots_total}};
   json["pages"] = {{"used", stats.pages_used}, {"total", stats.pages_total}};
+  json["old_generations"] = Json::array();
+  for (const engine::OldGeneration& old : stats.old_generations) {
+    json["old_generations"].push_back(
+        {{"generation", old.generation}, {"requests", old.requests}, {"bytes", old.bytes}});
+  }
   Json ledger = Json::object();
   for (const auto& [line, bytes] : stats.ledger) ledger[line] = bytes;
   json["ledger_bytes"] = std::move(ledger);

@@ -44,6 +44,13 @@ struct PrefixCounters {
   uint64_t recomputed_tokens = 0;  // whose pages were there, behind the last state
 };
 
+/// A generation that has been replaced and serves until its last request ends.
+struct OldGeneration {
+  uint64_t generation = 0;
+  uint32_t requests = 0;
+  uint64_t bytes = 0;  // that it alone holds: free again when it ends
+};
+
 enum class EngineState { kLoading, kServing, kDraining, kFailed, kStopped };
 
 /// Counters and gauges since start; a consistent copy.
@@ -63,6 +70,7 @@ struct EngineStats {
   uint64_t steps_prefill = 0, steps_decode = 0;
   double step_seconds_prefill = 0, step_seconds_decode = 0;
   uint32_t pages_total = 0, pages_used = 0, slots_total = 0, slots_used = 0;
+  std::vector<OldGeneration> old_generations;
   uint64_t progress_ticks =
       0;  // grows while the engine's thread works or idles: the watchdog's food
   std::vector<std::pair<std::string, uint64_t>> ledger;  // line, bytes

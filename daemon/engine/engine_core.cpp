@@ -441,6 +441,25 @@ void EngineCore::drop_finished() {
   std::erase_if(queue_, finished);
 }
 
+std::vector<OldGeneration> EngineCore::old_generations() const {
+  std::vector<OldGeneration> old;
+  const auto count = [&](const SequencePtr& sequence) {
+    const Generation* of = sequence->generation.get();
+    if (of == nullptr || of == current_.get() || sequence->finished) return;
+    const auto known = std::find_if(old.begin(), old.end(), [&](const OldGeneration& one) {
+      return one.generation == of->id();
+    });
+    if (known != old.end()) {
+      ++known->requests;
+    } else {
+      old.push_back({of->id(), 1, current_ == nullptr ? 0 : of->bytes_not_in(*current_)});
+    }
+  };
+  for (const SequencePtr& sequence : running_) count(sequence);
+  for (const SequencePtr& sequence : queue_) count(sequence);  // preempted ones
+  return old;
+}
+
 void EngineCore::publish_stats() {
   const std::scoped_lock lock(mutex_);
   stats_.running = static_cast<uint32_t>(running_.size());
@@ -457,6 +476,7 @@ void EngineCore::publish_stats() {
   stats_.step_seconds_prefill = counters_.step_seconds_prefill;
   stats_.step_seconds_decode = counters_.step_seconds_decode;
   stats_.prefix = counters_.prefix;
+  stats_.old_generations = old_generations();
   if (current_ == nullptr) return;
   const CachePool& pool = current_->pool();
   stats_.pages_total = pool.pages_total();

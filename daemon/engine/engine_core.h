@@ -129,6 +129,8 @@ class EngineCore final : public Engine {
   void release_resources(Sequence& sequence);
   void fail_everything(const Status& status);
   void drop_finished();
+  /// Those before the current one that some request still runs on, in order of the requests.
+  std::vector<OldGeneration> old_generations() const;
   void publish_stats();
 
   const std::shared_ptr<Device> device_;

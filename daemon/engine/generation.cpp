@@ -27,6 +27,22 @@ bool same_weights(const plan::Plan& a, const plan::Plan& b) {
          a.weight_layout.find(" unshared ") == std::string::npos;
 }
 
+/// Bytes of what a generation has for itself after a swap of this class.
+uint64_t own_bytes(const plan::Ledger& ledger, SwapClass swap) {
+  const auto bytes = [&](LedgerLine line) {
+    const auto found = ledger.bytes.find(line);
+    return found == ledger.bytes.end() ? uint64_t{0} : found->second;
+  };
+  uint64_t sum = bytes(LedgerLine::kWorkspace) + bytes(LedgerLine::kGraphs);
+  if (swap != SwapClass::kSteps) {
+    sum += bytes(LedgerLine::kCache) + bytes(LedgerLine::kAnchors) + bytes(LedgerLine::kControl) +
+           bytes(LedgerLine::kPinned);
+  }
+  if (swap == SwapClass::kWeights)
+    sum += bytes(LedgerLine::kWeights) + bytes(LedgerLine::kRowCache);
+  return sum;
+}
+
 }  // namespace
 
 Status plan_model(PlannedModel& model, const std::string& platform) {
@@ -52,19 +68,16 @@ SwapClass swap_class(const plan::Plan& from, const plan::Plan& to) {
 }
 
 uint64_t Generation::bytes_beside(const plan::Plan& plan, const plan::Plan* share) {
-  const auto bytes = [&](LedgerLine line) {
-    const auto found = plan.ledger.bytes.find(line);
-    return found == plan.ledger.bytes.end() ? uint64_t{0} : found->second;
-  };
-  uint64_t sum = bytes(LedgerLine::kWorkspace) + bytes(LedgerLine::kGraphs);
   const SwapClass swap = share == nullptr ? SwapClass::kWeights : swap_class(*share, plan);
-  if (swap != SwapClass::kSteps) {
-    sum += bytes(LedgerLine::kCache) + bytes(LedgerLine::kAnchors) + bytes(LedgerLine::kControl) +
-           bytes(LedgerLine::kPinned);
-  }
-  if (swap == SwapClass::kWeights)
-    sum += bytes(LedgerLine::kWeights) + bytes(LedgerLine::kRowCache);
-  return sum;
+  return own_bytes(plan.ledger, swap);
+}
+
+uint64_t Generation::bytes_not_in(const Generation& other) const {
+  // What is really shared, for layouts may be equal by chance.
+  const SwapClass swap = weights_ != other.weights_               ? SwapClass::kWeights
+                         : state_.buffers != other.state_.buffers ? SwapClass::kState
+                                                                  : SwapClass::kSteps;
+  return own_bytes(plan().ledger, swap);
 }
 
 Result<std::shared_ptr<Generation>> Generation::build(std::shared_ptr<PlannedModel> model,

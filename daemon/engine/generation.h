@@ -83,6 +83,8 @@ class Generation {
   uint32_t scratch_page() const { return model_->plan.page_count - 1; }
   /// Bytes that this generation alone needs beside `share`, for the ledger of a swap.
   static uint64_t bytes_beside(const plan::Plan& plan, const plan::Plan* share);
+  /// Bytes of this generation's ledger that it does not share with `other`.
+  uint64_t bytes_not_in(const Generation& other) const;
 
  private:
   Generation() = default;

@@ -82,6 +82,16 @@ struct EngineSeries {
   double (*value)(const engine::EngineStats&);
 };
 
+/// The sum over all old generations.
+template <typename Part>
+double total(const engine::EngineStats& stats, Part part) {
+  double sum = 0;
+  for (const engine::OldGeneration& old : stats.old_generations) {
+    sum += static_cast<double>(part(old));
+  }
+  return sum;
+}
+
 constexpr EngineSeries kEngineSeries[] = {
     {"atlas_engine_ready", "gauge", "1 while the engine takes requests.",
      [](const engine::EngineStats& s) {
@@ -91,6 +101,16 @@ constexpr EngineSeries kEngineSeries[] = {
      [](const engine::EngineStats& s) { return s.progress; }},
     {"atlas_engine_generation", "gauge", "Number of the generation that serves new requests.",
      [](const engine::EngineStats& s) { return static_cast<double>(s.generation); }},
+    {"atlas_engine_old_generation_requests", "gauge",
+     "Requests that run on generations which were replaced.",
+     [](const engine::EngineStats& s) {
+       return total(s, [](const engine::OldGeneration& old) { return old.requests; });
+     }},
+    {"atlas_engine_old_generation_bytes", "gauge",
+     "Bytes that are free again when they have ended.",
+     [](const engine::EngineStats& s) {
+       return total(s, [](const engine::OldGeneration& old) { return old.bytes; });
+     }},
     {"atlas_engine_requests_running", "gauge", "Sequences being computed.",
      [](const engine::EngineStats& s) { return static_cast<double>(s.running); }},
     {"atlas_engine_requests_queued", "gauge", "Sequences waiting for a slot.",
@@ -281,13 +301,19 @@ std::string stats_json(const Metrics& metrics, const Control& control) {
         R"("recomputed_tokens":{},"pages_held":{}}},"anchors":{{"total":{},"used":{}}},)"
         R"("steps":{{"prefill":{},"decode":{},"prefill_seconds":{},"decode_seconds":{}}},)"
         R"("pages":{{"total":{},"used":{}}},"slots":{{"total":{},"used":{}}},)"
-        R"("progress_ticks":{},"ledger":[)",
+        R"("progress_ticks":{},"old_generations":[)",
         s.running, s.queued, s.requests_finished, s.requests_failed, s.requests_cancelled,
         s.requests_refused, s.prompt_tokens, s.cached_tokens, s.generated_tokens, s.drafted_tokens,
         s.accepted_tokens, s.prefix.exact, s.prefix.anchor, s.prefix.pages, s.prefix.miss,
         s.prefix.recomputed_tokens, s.prefix_pages, s.anchors_total, s.anchors_used,
         s.steps_prefill, s.steps_decode, s.step_seconds_prefill, s.step_seconds_decode,
         s.pages_total, s.pages_used, s.slots_total, s.slots_used, s.progress_ticks);
+    for (size_t i = 0; i < s.old_generations.size(); ++i) {
+      const engine::OldGeneration& old = s.old_generations[i];
+      fmt::format_to(std::back_inserter(out), R"({}{{"generation":{},"requests":{},"bytes":{}}})",
+                     i > 0 ? "," : "", old.generation, old.requests, old.bytes);
+    }
+    out += R"(],"ledger":[)";
     for (size_t i = 0; i < s.ledger.size(); ++i) {
       out += i > 0 ? R"(,{"line":)" : R"({"line":)";
       append_json_string(out, s.ledger[i].first);

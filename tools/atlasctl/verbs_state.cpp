@@ -45,6 +45,12 @@ void print_engine(const Json& engine) {
              number(engine, "running"), number(engine, "queued"), number(engine["slots"], "used"),
              number(engine["slots"], "total"), number(engine["pages"], "used"),
              number(engine["pages"], "total"));
+  for (const Json& old : engine.value("old_generations", Json::array())) {
+    const uint64_t requests = number(old, "requests");
+    fmt::print("          generation {}: {} request{}, {} until {}\n", number(old, "generation"),
+               requests, requests == 1 ? "" : "s", human_bytes(number(old, "bytes")),
+               requests == 1 ? "it ends" : "they end");
+  }
   print_ledger(engine["ledger_bytes"]);
 }
 

@@ -76,6 +76,11 @@ void print_engine_stats(const Json& engine) {
       {{"states in use", "used", "states"}, {"states in all", "total", "states"}});
   add(rows, engine["slots"],
       {{"slots in use", "used", "sequences"}, {"slots in all", "total", "sequences"}});
+  for (const Json& old : engine.value("old_generations", Json::array())) {
+    const std::string name = fmt::format("generation {}, until it ends", number(old, "generation"));
+    rows.push_back({name, fmt::format("{}", number(old, "requests")), "requests"});
+    add_bytes(rows, ("memory: " + name).c_str(), number(old, "bytes"));
+  }
   for (const Json& line : engine["ledger"]) {
     std::string name = text(line, "line");
     std::replace(name.begin(), name.end(), '_', ' ');

@@ -263,8 +263,24 @@ TEST_CASE("engine: queued requests that no longer fit after a swap end with the 
   REQUIRE_MESSAGE(swapped.ok(), swapped.message());
   CHECK(engine.answer(*queued).finish->reason == FinishReason::kError);
   CHECK(engine.answer(*queued).finish->error.message().find("context") != std::string::npos);
+  // The first request is told of as the old generation's until it ends.
+  const auto old_generations = [&](size_t count) {
+    std::vector<OldGeneration> old;
+    for (int i = 0; i < 1000; ++i) {
+      old = engine.engine().stats().old_generations;
+      if (old.size() == count) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    REQUIRE(old.size() == count);
+    return old;
+  };
+  const OldGeneration old = old_generations(1).front();
+  CHECK(old.generation < engine.generation().id());
+  CHECK(old.requests == 1);
+  CHECK(old.bytes > 0);
   CHECK(engine.answer(*running).tokens.size() == 300);
   CHECK(engine.answer(*fits).tokens.size() == 108);
+  old_generations(0);
 }
 
 TEST_CASE("engine: bad requests are refused with the field's name") {

@@ -105,6 +105,8 @@ TEST_CASE("routes: metrics are Prometheus text that counts what happened") {
   stats.state = engine::EngineState::kServing;
   stats.generated_tokens = 42;
   stats.ledger = {{"weights", 1000}};
+  stats.old_generations = {{.generation = 2, .requests = 1, .bytes = 500},
+                           {.generation = 3, .requests = 2, .bytes = 700}};
   fixture.engine->set_stats(stats);
   fixture.client().post("/v1/completions", R"({"prompt":"x"})");
   fixture.client().post("/v1/completions", R"({"prompt":"x","bad":1})");
@@ -113,6 +115,8 @@ TEST_CASE("routes: metrics are Prometheus text that counts what happened") {
   for (const char* line :
        {"atlas_generated_tokens_total{model=\"test/model\"} 42\n",
         "atlas_memory_ledger_bytes{model=\"test/model\",line=\"weights\"} 1000\n",
+        "atlas_engine_old_generation_requests{model=\"test/model\"} 3\n",
+        "atlas_engine_old_generation_bytes{model=\"test/model\"} 1200\n",
         "atlas_http_requests_total{route=\"/v1/completions\",status=\"200\"} 1\n",
         "atlas_http_requests_total{route=\"/v1/completions\",status=\"400\"} 1\n",
         "atlas_http_refused_total{code=\"unknown_field\"} 1\n",
@@ -122,6 +126,8 @@ TEST_CASE("routes: metrics are Prometheus text that counts what happened") {
   }
   const Json json = get(fixture, "/atlas/v1/stats");
   CHECK(json["engines"][0]["tokens"]["generated"] == 42);
+  CHECK(json["engines"][0]["old_generations"][1] ==
+        Json({{"generation", 3}, {"requests", 2}, {"bytes", 700}}));
   CHECK(json["server"]["refused"]["unknown_field"] == 1);
 }
 
