@@ -38,11 +38,11 @@ AtlasCode code_of(Outcome outcome) {
 // ---- Module
 // ---------------------------------------------------------------------------------------
 
-Module::Module(Device& device, const std::string& path) : device_(device), path_(path) {
-  const std::vector<char> image = read_image(path);
+Module::Module(Device& device, const std::string& path, std::vector<char> image)
+    : device_(device), path_(path), image_(std::move(image)) {
   Runtime& runtime = device.runtime();
-  device.check(runtime.module_load(image.data(), &handle_), [&] {
-    const std::string built = runtime.architecture_of(image);
+  device.check(runtime.module_load(image_.data(), &handle_), [&] {
+    const std::string built = runtime.architecture_of(image_);
     const Facts& facts = runtime.facts();
     return "kernel pack '" + path + "', built for " +
            (built.empty() ? "another kind of machine" : built) + ", on a device of " +
@@ -273,9 +273,12 @@ bool Device::is_pinned(const void* address, uint64_t bytes) {
 
 Module* Device::load_module(const std::string& path) {
   enter();
-  auto module = std::make_unique<Module>(*this, path);
+  std::vector<char> image = read_image(path);
   const std::lock_guard lock(mutex_);
-  modules_.push_back(std::move(module));
+  for (const std::unique_ptr<Module>& module : modules_) {
+    if (module->holds(path, image)) return module.get();
+  }
+  modules_.push_back(std::make_unique<Module>(*this, path, std::move(image)));
   return modules_.back().get();
 }
 

@@ -38,19 +38,23 @@ struct LoadedKernel {
 
 class Module {
  public:
-  /// Throws sdk::Failure: ATLAS_NOT_FOUND without the file, ATLAS_FAILED_PRECONDITION for one that
-  /// is no pack, or none for this device.
-  Module(Device& device, const std::string& path);
+  /// `image`: of the pack at `path`, by read_image(). Throws sdk::Failure:
+  /// ATLAS_FAILED_PRECONDITION for a pack of another kind of device.
+  Module(Device& device, const std::string& path, std::vector<char> image);
   ~Module();
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
   /// Throws sdk::Failure: ATLAS_NOT_FOUND for a name that it does not have.
   AtlasKernel kernel(const std::string& name);
+  bool holds(const std::string& path, const std::vector<char>& image) const {
+    return path == path_ && image == image_;
+  }
 
  private:
   Device& device_;
   std::string path_;
+  std::vector<char> image_;
   void* handle_ = nullptr;
   std::map<std::string, std::unique_ptr<LoadedKernel>> kernels_;  // guarded by the device's mutex
 };
@@ -65,7 +69,10 @@ class Device {
   void info(AtlasDeviceInfo* info);
   AtlasAddress alloc(AtlasMemoryKind kind, uint64_t bytes);
   void free(AtlasMemoryKind kind, AtlasAddress address);
-  /// The module lives until the device is closed.
+  /// The module lives until the device is closed, so a pack that has not changed since it was
+  /// loaded is not loaded again: every swap asks for all packs. Throws sdk::Failure:
+  /// ATLAS_NOT_FOUND without the file, ATLAS_FAILED_PRECONDITION for one that is no pack, or none
+  /// for this device.
   Module* load_module(const std::string& path);
 
   // For what lives on the device:

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "tests/support/arguments.h"
+
 namespace atlas::testing {
 
 using engine::Generation;
@@ -41,12 +43,21 @@ bool Answer::operator==(const Answer& other) const {
 }
 
 std::vector<TestPlatform> test_platforms() {
+  if (const std::string device = test::argument("device"); !device.empty()) {
+    TestPlatform real{device, {}};
+    real.settings.name = device;
+    return {real};
+  }
   TestPlatform cpu{"cpu", {}};
   cpu.settings.options = {{"threads", "2"}};
-  TestPlatform imitation{"imitation", {}};
-  imitation.settings.plugin =
+  return {cpu, {"imitation", imitation()}};
+}
+
+settings::PlatformSettings imitation() {
+  settings::PlatformSettings settings;
+  settings.plugin =
       std::string(ATLAS_BINARY_DIR) + "/lib/atlas/test-plugins/platform_imitation.so";
-  return {cpu, imitation};
+  return settings;
 }
 
 settings::Settings small_settings(const std::string& path,

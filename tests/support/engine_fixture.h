@@ -25,12 +25,15 @@ struct Answer {
   bool operator==(const Answer& other) const;  // bytes of ids, text and log-probabilities
 };
 
-/// The platforms that every engine test runs on: the CPU, and the strict imitation of a GPU.
+/// The platforms that every engine test runs on: the CPU, and the strict imitation of a GPU; or, with
+/// `--device PLATFORM` on the command line, that platform's device alone.
 struct TestPlatform {
   std::string name;  // for messages
   settings::PlatformSettings settings;
 };
 std::vector<TestPlatform> test_platforms();
+/// The strict imitation, for tests that need its failures.
+settings::PlatformSettings imitation();
 
 /// Settings for a model at `path` with small limits.
 settings::Settings small_settings(const std::string& path,

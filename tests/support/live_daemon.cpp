@@ -15,6 +15,8 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/support/arguments.h"
+
 namespace atlas::testing {
 
 using namespace std::chrono_literals;
@@ -35,6 +37,8 @@ int listen_on(const std::string& path) {
 }  // namespace
 
 LiveDaemon::LiveDaemon(Options options) : options_(std::move(options)) {
+  if (options_.platform.empty()) options_.platform = test::argument("device");
+  if (options_.platform.empty()) options_.platform = "cpu";
   if (options_.own_model) {
     TinyLlama model;
     model.dtype = ATLAS_Q4_1;
@@ -58,8 +62,9 @@ std::string LiveDaemon::settings_text(const std::string& yaml) const {
   if (yaml.find("server:") == std::string::npos) {
     text += fmt::format("server: {{socket: {{path: {}}}, drain_timeout_s: 10}}\n", socket());
   }
-  text += "platform:\n  name: cpu\n";
-  if (options_.platform == "imitation") {
+  const bool imitation = options_.platform == "imitation";
+  text += fmt::format("platform:\n  name: {}\n", imitation ? "cpu" : options_.platform);
+  if (imitation) {
     text += fmt::format("  plugin: {}/lib/atlas/test-plugins/platform_imitation.so\n",
                         ATLAS_BINARY_DIR);
   }

@@ -18,8 +18,9 @@ namespace atlas::testing {
 class LiveDaemon {
  public:
   struct Options {
-    std::string yaml;              // more settings, below model and server
-    std::string platform = "cpu";  // or "imitation"
+    std::string yaml;  // more settings, below model and server
+    // "cpu", "imitation" or a GPU's; empty: what `--device` names, without that "cpu".
+    std::string platform;
     std::map<std::string, std::string> platform_options;
     std::vector<std::string> environment;  // "KEY=VALUE"
     std::string listen_socket;             // passed as systemd passes sockets

@@ -269,6 +269,23 @@ TEST_CASE("cuda: packs of another architecture and cut ones are refused with wha
   CHECK(has(message, "device of sm_90"));
 }
 
+TEST_CASE("cuda: a pack is loaded once, and again when its file has changed") {
+  const auto device = take(try_open(FakeCudaPlatform::script()));
+  std::vector<char> bytes = file_bytes(test_pack_path());
+  const TemporaryFile file(bytes);
+  const auto kernel = [&] {
+    return take(take(device->load_module(file.path)).kernel("test_mix"));
+  };
+  const AtlasKernel first = kernel();
+  CHECK(kernel() == first);
+  CHECK(gpu().calls("cuModuleLoadData") == 1);
+  bytes.push_back('\0');  // behind all parts of the file
+  std::ofstream(file.path, std::ios::binary)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  CHECK(kernel() != first);
+  CHECK(gpu().calls("cuModuleLoadData") == 2);
+}
+
 TEST_CASE("cuda: launches that the device cannot run are refused when the step is made") {
   Bench bench(FakeCudaPlatform::script());
   const auto refusal = [&](const std::function<void(Launch&)>& change) {

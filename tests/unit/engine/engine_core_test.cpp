@@ -81,8 +81,8 @@ std::vector<Answer> one_by_one(EngineFixture& engine, const std::vector<RequestS
 /// What everything is compared with: one request at a time on one CPU thread, walked eagerly.
 const std::vector<Answer>& reference() {
   static const std::vector<Answer> answers = [] {
-    settings::PlatformSettings platform;
-    platform.options = {{"threads", "1"}};
+    settings::PlatformSettings platform = test_platforms()[0].settings;
+    if (platform.name == "cpu") platform.options = {{"threads", "1"}};
     settings::Settings settings = small_settings(tiny_model(), platform);
     settings.engine.graphs = false;
     EngineFixture engine(settings);
@@ -249,7 +249,7 @@ TEST_CASE("engine: requests that are cancelled at once leave nothing taken and n
 }
 
 TEST_CASE("engine: queued requests that no longer fit after a swap end with the reason") {
-  settings::PlatformSettings slow = test_platforms()[1].settings;
+  settings::PlatformSettings slow = imitation();
   slow.options = {{"delay_us", "3000"}};  // so that the first request outlasts the swap
   settings::Settings settings = small_settings(tiny_model(), slow);
   settings.engine.max_sequences = 1;
@@ -375,7 +375,7 @@ TEST_CASE("engine: a drain lets requests end and refuses new ones") {
 TEST_CASE("engine: a device that fails, hangs or goes away ends every request with an error") {
   for (const std::string failure : {"fail_launch_at", "lose_at", "hang_at"}) {
     CAPTURE(failure);
-    settings::PlatformSettings platform = test_platforms()[1].settings;
+    settings::PlatformSettings platform = imitation();
     platform.options = {{failure, "12"}, {"patience_ms", "500"}};
     EngineOptions options;
     options.step_deadline = 1s;
@@ -398,7 +398,7 @@ TEST_CASE("engine: a device that fails, hangs or goes away ends every request wi
 }
 
 TEST_CASE("engine: too little device memory is an error that names the buffer, not a crash") {
-  settings::PlatformSettings platform = test_platforms()[1].settings;
+  settings::PlatformSettings platform = imitation();
   platform.options = {{"memory_bytes", "1048576"}};
   const auto engine = EngineFixture::create(small_settings(tiny_model(), platform));
   REQUIRE_FALSE(engine);
@@ -408,12 +408,14 @@ TEST_CASE("engine: too little device memory is an error that names the buffer, n
 }
 
 TEST_CASE("engine: a device without graphs, or with wrong ones, serves the same bytes eagerly") {
+  const auto expected =
+      EngineFixture(small_settings(tiny_model(), imitation())).run(mixed_requests());
   for (const std::string option : {"refuse_graphs", "corrupt_graphs"}) {
     CAPTURE(option);
-    settings::PlatformSettings platform = test_platforms()[1].settings;
+    settings::PlatformSettings platform = imitation();
     platform.options = {{option, "true"}};
     EngineFixture engine(small_settings(tiny_model(), platform));
-    check_same(engine.run(mixed_requests()), reference());
+    check_same(engine.run(mixed_requests()), expected);
     CHECK(engine.engine().stats().graphs.starts_with("on but for"));
   }
 }
