@@ -55,8 +55,7 @@ std::vector<TestPlatform> test_platforms() {
 
 settings::PlatformSettings imitation() {
   settings::PlatformSettings settings;
-  settings.plugin =
-      std::string(ATLAS_BINARY_DIR) + "/lib/atlas/test-plugins/platform_imitation.so";
+  settings.plugin = std::string(ATLAS_BINARY_DIR) + "/lib/atlas/test-plugins/platform_imitation.so";
   return settings;
 }
 

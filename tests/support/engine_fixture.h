@@ -25,7 +25,8 @@ struct Answer {
   bool operator==(const Answer& other) const;  // bytes of ids, text and log-probabilities
 };
 
-/// The platforms that every engine test runs on: the CPU, and the strict imitation of a GPU; or, with
+/// The platforms that every engine test runs on: the CPU, and the strict imitation of a GPU; or,
+/// with
 /// `--device PLATFORM` on the command line, that platform's device alone.
 struct TestPlatform {
   std::string name;  // for messages

@@ -273,9 +273,7 @@ TEST_CASE("cuda: a pack is loaded once, and again when its file has changed") {
   const auto device = take(try_open(FakeCudaPlatform::script()));
   std::vector<char> bytes = file_bytes(test_pack_path());
   const TemporaryFile file(bytes);
-  const auto kernel = [&] {
-    return take(take(device->load_module(file.path)).kernel("test_mix"));
-  };
+  const auto kernel = [&] { return take(take(device->load_module(file.path)).kernel("test_mix")); };
   const AtlasKernel first = kernel();
   CHECK(kernel() == first);
   CHECK(gpu().calls("cuModuleLoadData") == 1);

@@ -219,13 +219,14 @@ TEST_CASE("descriptor: files of every other kind give one error that names them"
     Code code;
     std::string part;
   };
-  for (const Case& c : {Case{dir / "text.so", Code::kInvalidArgument, "begins with 'not a pl'"},
-                        Case{dir / "empty.so", Code::kInvalidArgument, "it is empty"},
-                        Case{dir / "dangling.so", Code::kNotFound, "No such file"},
-                        Case{dir / "folder.so", Code::kInvalidArgument, "it is a folder"},
-                        Case{"/dev/null", Code::kInvalidArgument, "not a regular file"},
-                        Case{"/bin/true", Code::kInvalidArgument, "no Atlas descriptor"},
-                        Case{dir / "text.so/x", Code::kNotFound, "Not a directory"}}) {
+  for (const Case& c :
+       {Case{dir / "text.so", Code::kInvalidArgument, "begins with 'not a pl'"},
+        Case{dir / "empty.so", Code::kInvalidArgument, "it is empty"},
+        Case{dir / "dangling.so", Code::kNotFound, "No such file"},
+        Case{dir / "folder.so", Code::kInvalidArgument, "it is a folder"},
+        Case{"/dev/null", Code::kInvalidArgument, "not a regular file"},
+        Case{fs::read_symlink("/proc/self/exe"), Code::kInvalidArgument, "no Atlas descriptor"},
+        Case{dir / "text.so/x", Code::kNotFound, "Not a directory"}}) {
     const auto read = read_descriptor(c.path);
     REQUIRE_FALSE(read);
     CHECK(read.error().code() == c.code);
