@@ -135,7 +135,9 @@ class EmulatedMachine final : public Machine {
 
   void execute(const Launch& launch) override {
     const std::lock_guard run_lock(run_mutex_);
-    const simt::Kernel kernel{launch.kernel->name, launch.kernel->lane, launch.kernel->threads};
+    // Blocks run together if the launch says so.
+    const simt::Kernel kernel{launch.kernel->name, launch.kernel->lane, launch.kernel->threads,
+                              launch.cluster_blocks == launch.grid[2]};
     simt::Launch how;
     std::copy(launch.grid, launch.grid + 3, how.grid);
     how.threads = launch.block[0] * launch.block[1] * launch.block[2];
