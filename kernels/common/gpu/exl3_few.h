@@ -43,19 +43,29 @@ ATLAS_DEVICE Exl3Run exl3_find_run(const Exl3FewParams& params, uint32_t* found)
     const uint32_t begin = load(params.offsets + index);
     return {begin, load(params.offsets + index + 1) - begin, index};
   }
-  constexpr uint32_t kAtOnce = 4;
+  // Of 512 experts all are asked for at once; those past the last ask for its offsets again.
+  constexpr uint32_t kAtOnce = 512 / kExl3FewThreads;
   if (thread_index() == 0) store(found + 1, 0u);
   block_barrier();  // before whoever finds it says so
+  ATLAS_ROLLED
   for (uint32_t first = thread_index(); first < params.experts;
        first += kAtOnce * kExl3FewThreads) {
+    uint32_t begin[kAtOnce], end[kAtOnce];
     ATLAS_UNROLL
     for (uint32_t i = 0; i < kAtOnce; ++i) {
       const uint32_t e = first + i * kExl3FewThreads;
-      if (e >= params.experts) continue;
-      const uint32_t begin = load(params.offsets + e), end = load(params.offsets + e + 1);
-      if (begin == index && end > index) {
+      const uint32_t there = e < params.experts ? e : params.experts - 1;
+      begin[i] = load(params.offsets + there);
+      end[i] = load(params.offsets + there + 1);
+    }
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < kAtOnce; ++i) {
+      const uint32_t e = first + i * kExl3FewThreads;
+      // One condition: with three, compilers load what the later ones need when they come to it.
+      const uint32_t other = (begin[i] ^ index) | (e < params.experts ? 0u : 1u);
+      if ((other | (end[i] > index ? 0u : 1u)) == 0) {
         store(found, e);
-        store(found + 1, end - begin);
+        store(found + 1, end[i] - begin[i]);
       }
     }
   }
