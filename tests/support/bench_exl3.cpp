@@ -1,16 +1,18 @@
 // Measures the sums of EXL3 products: weights a second that are decoded for one row, and
 // multiply-adds a second for more. Not a test; prints a table.
-//   bench_exl3 [--threads N] [--codebook NAME] [--bits K] [--rows M] [--ms TIME] [--target AVX2]
+//   bench_exl3 [--threads N] [--codebook NAME] [--bits K]... [--rows M]... [--ms TIME]
+//   [--target AVX2]
+// Exit status: 0 good, 2 wrong usage.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/common/exl3.h"
+#include "tests/support/bench_options.h"
 #include "tests/support/cpu_pack.h"
 #include "tests/support/cpu_targets.h"
 
@@ -18,6 +20,8 @@ namespace atlas::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+const std::vector<std::string> kCodebooks = {"3inst", "mcg", "mul1"};
 
 struct Options {
   uint32_t threads = 1;
@@ -61,20 +65,32 @@ void measure(const Options& options, const CpuPack& pack, const std::string& cod
               static_cast<double>(strips.size()) / best / 1e9, weights * rows / best / 1e9);
 }
 
-Options parse(int count, char** arguments) {
-  Options options;
-  for (int i = 1; i + 1 < count; i += 2) {
-    const std::string key = arguments[i], value = arguments[i + 1];
-    if (key == "--threads") options.threads = static_cast<uint32_t>(std::atoi(value.c_str()));
-    if (key == "--codebook") options.codebook = value;
-    if (key == "--target") options.target = value;
-    if (key == "--bits") options.bits.push_back(std::atof(value.c_str()));
-    if (key == "--rows") options.rows.push_back(static_cast<uint32_t>(std::atoi(value.c_str())));
-    if (key == "--ms") options.ms = std::atof(value.c_str());
-  }
+/// -1, or the exit status.
+int parse(int count, char** arguments, Options& options) {
+  BenchOptions command_line;
+  const auto one_of = [](const std::vector<std::string>& names, std::string& chosen) {
+    return [&chosen, names](const std::string& name) {
+      chosen = name;
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+  };
+  std::vector<std::string> targets;
+  for (const CpuTarget& target : cpu_targets()) targets.push_back(target.name);
+  command_line.count("--threads", "threads (1)", [&](uint32_t n) { options.threads = n; });
+  command_line.option("--codebook", "3inst, mcg or mul1 (all)",
+                      one_of(kCodebooks, options.codebook));
+  command_line.measure("--bits", "bits a weight, again for more (2, 3, 4)",
+                       [&](double bits) { options.bits.push_back(bits); });
+  command_line.count("--rows", "rows, again for more (1, 8, 512)",
+                     [&](uint32_t rows) { options.rows.push_back(rows); });
+  command_line.measure("--ms", "milliseconds of a figure (300)",
+                       [&](double ms) { options.ms = ms; });
+  command_line.option("--target", "instructions, as AVX2 (the best here)",
+                      one_of(targets, options.target));
+  const int code = command_line.parse(count, arguments);
   if (options.bits.empty()) options.bits = {2, 3, 4};
   if (options.rows.empty()) options.rows = {1, 8, 512};
-  return options;
+  return code;
 }
 
 }  // namespace
@@ -82,14 +98,16 @@ Options parse(int count, char** arguments) {
 
 int main(int count, char** arguments) {
   using namespace atlas::test;
-  const Options options = parse(count, arguments);
+  Options options;
+  const int code = parse(count, arguments, options);
+  if (code >= 0) return code;
   for (const CpuTarget& target : cpu_targets()) {
     if (options.target != target.name) continue;
     hwy::SetSupportedTargetsForTest(target.bit);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }
   const CpuPack pack;
-  for (const std::string codebook : {"3inst", "mcg", "mul1"}) {
+  for (const std::string& codebook : kCodebooks) {
     if (!options.codebook.empty() && options.codebook != codebook) continue;
     for (const double bits : options.bits) {
       if (!atlas::kernels::exl3_has(codebook == "mul1" ? atlas::kernels::Exl3Codebook::kMul1

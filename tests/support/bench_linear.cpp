@@ -5,6 +5,7 @@
 //   [--experts N of which a row has ten: instead of plain products] [--huge] [--target AVX2]
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -22,6 +23,7 @@
 #include "kernels/common/nvfp4.h"
 #include "kernels/common/packed_float.h"
 #include "plugins/quant_gguf/pack.h"
+#include "tests/support/bench_options.h"
 #include "tests/support/cpu_pack.h"
 #include "tests/support/cpu_targets.h"
 
@@ -314,24 +316,31 @@ void measure_pack(const Options& options) {
   }
 }
 
-Options parse(int count, char** arguments) {
-  Options options;
-  for (int i = 1; i < count; ++i) {
-    const std::string key = arguments[i];
-    const char* value = i + 1 < count ? arguments[i + 1] : "";
-    if (key == "--huge") {
-      options.huge = true;
-      continue;
-    }
-    if (key == "--target") options.target = value;
-    if (key == "--threads") options.threads = static_cast<uint32_t>(std::atoi(value));
-    if (key == "--format") options.format = value;
-    if (key == "--rows") options.rows.push_back(static_cast<uint32_t>(std::atoi(value)));
-    if (key == "--experts") options.experts = static_cast<uint32_t>(std::atoi(value));
-    if (key == "--ms") options.ms = std::atof(value);
-    ++i;
-  }
-  return options;
+/// -1, or the exit status.
+int parse(int count, char** arguments, Options& options) {
+  BenchOptions command_line;
+  std::vector<std::string> targets, formats;
+  for (const CpuTarget& target : cpu_targets()) targets.push_back(target.name);
+  for (const Format& format : all_formats()) formats.push_back(format.name);
+  const auto one_of = [](const std::vector<std::string>& names, std::string& chosen) {
+    return [&chosen, &names](const std::string& name) {
+      chosen = name;
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+  };
+  command_line.count("--threads", "threads (2)", [&](uint32_t n) { options.threads = n; });
+  command_line.option("--format", "one format of weights (all)", one_of(formats, options.format));
+  command_line.count(
+      "--rows", "rows, again for more; 0: one from DRAM (0, 1, 2, 4, 8, 16, 64, 512)",
+      [&](uint32_t rows) { options.rows.push_back(rows); }, 0);
+  command_line.measure("--ms", "milliseconds of a figure (300)",
+                       [&](double ms) { options.ms = ms; });
+  command_line.count("--experts", "products of experts instead, ten of so many a row",
+                     [&](uint32_t experts) { options.experts = experts; });
+  command_line.flag("--huge", "weights in huge pages", options.huge);
+  command_line.option("--target", "instructions, as AVX2 (the best here)",
+                      one_of(targets, options.target));
+  return command_line.parse(count, arguments);
 }
 
 }  // namespace
@@ -339,7 +348,9 @@ Options parse(int count, char** arguments) {
 
 int main(int count, char** arguments) {
   using namespace atlas::test;
-  const Options options = parse(count, arguments);
+  Options options;
+  const int code = parse(count, arguments, options);
+  if (code >= 0) return code;
   for (const CpuTarget& target : cpu_targets()) {
     if (options.target != target.name) continue;
     hwy::SetSupportedTargetsForTest(target.bit);

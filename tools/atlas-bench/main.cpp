@@ -203,13 +203,18 @@ void add_counts(CLI::App& command, const char* name, std::vector<uint32_t>& valu
 
 void add_synthetic_options(CLI::App& command, SyntheticOptions& options) {
   command.get_option("--model")->required(false);
+  auto* shapes =
+      command
+          .add_option(
+              "--synthetic", options.model,
+              "Instead of a model, the shapes of one with drawn weights: qwen3.8-flash-next")
+          ->type_name("NAME");
   command
-      .add_option("--synthetic", options.model,
-                  "Instead of a model, the shapes of one with drawn weights: qwen3.8-flash-next")
-      ->type_name("NAME");
-  command.add_option("--quant", options.quant, "Their format: bf16, fp8, nvfp4, exl3:BITS")
+      .add_option("--quant", options.quant,
+                  "The format of drawn weights: bf16, fp8, nvfp4, exl3:BITS; a model has its own")
       ->capture_default_str()
-      ->type_name("FORMAT");
+      ->type_name("FORMAT")
+      ->needs(shapes);
 }
 
 void add_kernel_options(CLI::App& command, bench::KernelBenchOptions& options,

@@ -17,6 +17,9 @@ Result<MemoryReport> report_memory(const settings::Settings& settings) {
   report.platform = plan.platform;
   report.sequences = plan.limits.max_sequences;
   report.context_tokens = plan.limits.max_positions;
+  if (settings.engine.context_tokens > report.context_tokens) {
+    report.asked_tokens = settings.engine.context_tokens;
+  }
   report.cache_tokens = uint64_t{plan.page_count - 1} * plan.page_tokens;  // one is for scratch
   for (const plan::Weight& weight : plan.weights) {
     report.weights[weight.format] += plan.buffers[weight.buffer].bytes;
@@ -41,6 +44,10 @@ std::string memory_text(const MemoryReport& report) {
   std::string text = fmt::format(
       "{} on {}: {} sequences, the longest of {} positions, {} positions together\n", report.model,
       report.platform, report.sequences, report.context_tokens, report.cache_tokens);
+  if (report.asked_tokens != 0) {
+    text += fmt::format("the model was made for {} positions: that is what is counted, not {}\n",
+                        report.context_tokens, report.asked_tokens);
+  }
   for (const auto& [line, bytes] : report.ledger) {
     text += fmt::format("{:>12.1f} MiB  {}\n", mib(bytes), line);
     if (line != "weights") continue;
@@ -59,21 +66,22 @@ std::string memory_text(const MemoryReport& report) {
 }
 
 std::string memory_json(const MemoryReport& report, const Machine& machine) {
-  const Json json = {{"benchmark", "memory"},
-                     {"machine", machine_json(machine)},
-                     {"model", report.model},
-                     {"platform", report.platform},
-                     {"sequences", report.sequences},
-                     {"context_tokens", report.context_tokens},
-                     {"cache_tokens", report.cache_tokens},
-                     {"ledger_bytes", report.ledger},
-                     {"weight_bytes", report.weights},
-                     {"total_bytes", report.total},
-                     {"device_bytes", report.on_device},
-                     {"bytes_a_position", report.bytes_a_position},
-                     {"bytes_a_slot", report.bytes_a_slot},
-                     {"anchors", report.anchors},
-                     {"bytes_an_anchor", report.bytes_an_anchor}};
+  Json json = {{"benchmark", "memory"},
+               {"machine", machine_json(machine)},
+               {"model", report.model},
+               {"platform", report.platform},
+               {"sequences", report.sequences},
+               {"context_tokens", report.context_tokens},
+               {"cache_tokens", report.cache_tokens},
+               {"ledger_bytes", report.ledger},
+               {"weight_bytes", report.weights},
+               {"total_bytes", report.total},
+               {"device_bytes", report.on_device},
+               {"bytes_a_position", report.bytes_a_position},
+               {"bytes_a_slot", report.bytes_a_slot},
+               {"anchors", report.anchors},
+               {"bytes_an_anchor", report.bytes_an_anchor}};
+  if (report.asked_tokens != 0) json["asked_context_tokens"] = report.asked_tokens;
   return tools::json_text(json);
 }
 

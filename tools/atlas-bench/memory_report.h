@@ -13,6 +13,7 @@ namespace atlas::bench {
 struct MemoryReport {
   std::string model, platform;
   uint32_t sequences = 0, context_tokens = 0;  // live at once; positions of the longest
+  uint32_t asked_tokens = 0;                   // of the longest, if the model was made for fewer
   uint64_t cache_tokens = 0;                   // positions of all sequences together
   std::map<std::string, uint64_t> weights;     // packed bytes by format; "vectors": the core's own
   std::map<std::string, uint64_t> ledger;      // bytes by line

@@ -119,8 +119,9 @@ Result<Quant> parse_quant(const std::string& text, double least, double end) {
     }
   }
   return invalid_argument(
-      "there are no synthetic weights of '{}': bf16, fp8, nvfp4, or exl3:B with B from {} to {}",
-      text, least, end - 0.1);
+      "there are no synthetic weights of '{}': bf16, fp8, nvfp4, or exl3:B with B from {} to less "
+      "than {}, of which the whole part counts",
+      text, least, end);
 }
 
 /// How safetensors name a type, and the bytes of an element.

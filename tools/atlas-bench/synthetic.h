@@ -16,10 +16,9 @@ namespace atlas::bench {
 /// Writes config.json and model.safetensors (a header and a hole: it takes no room on the disk) of
 /// `model` ("qwen3.8-flash-next") into `folder`, which exists. `quant`: "bf16"; "fp8" (experts in
 /// 128 x 128 blocks) or "nvfp4" (experts of the trunk; the draft head's in fp8), as the releases of
-/// these names store them; "exl3:B", B from 2.05 to 5.05: experts of floor(B) bits, dense matrices
-/// and head of two more, as ExLlamaV3's own conversions have them. The n-gram table has 20,000 rows
-/// a head instead of 20 million.
-/// Errors: kInvalidArgument names what is known.
+/// these names store them; "exl3:B", B from 2 to less than 6: experts of floor(B) bits, dense
+/// matrices and head of two more, as ExLlamaV3's own conversions have them. The n-gram table has
+/// 20,000 rows a head instead of 20 million. Errors: kInvalidArgument names what is known.
 Status write_synthetic_checkpoint(const std::string& model, const std::string& quant,
                                   const std::string& folder);
 
@@ -32,8 +31,9 @@ struct SyntheticTensor {
 };
 
 /// The tensors of one matrix of `n` outputs and `k` inputs as a checkpoint stores it as `quant`:
-/// "bf16", "fp8" (128 x 128 blocks), "nvfp4", or "exl3:B" with B bits, 1 to 8 (sizes padded to
-/// multiples of 128). Errors: kInvalidArgument for another format, or inputs that it cannot have.
+/// "bf16", "fp8" (128 x 128 blocks), "nvfp4", or "exl3:B" with floor(B) bits, B from 1 to less than
+/// 9 (sizes padded to multiples of 128). Errors: kInvalidArgument for another format, or inputs
+/// that it cannot have.
 Result<std::vector<SyntheticTensor>> synthetic_matrix(const std::string& quant,
                                                       const std::string& module, uint64_t n,
                                                       uint64_t k);

@@ -23,6 +23,22 @@ struct Candidate {
   bool asked_for = false;  // by --plugin, not found in the folder
 };
 
+/// A build makes the folders of all its packs at once, and packs only as they are asked for.
+bool has_pack(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const fs::path extension = at->path().extension();
+    if (extension == ".so" || extension == ".cubin" || extension == ".hsaco") return true;
+  }
+  return false;
+}
+
+/// "target atlas_kernels_gb10 builds them"
+std::string how_to_build(std::string platform) {
+  std::replace(platform.begin(), platform.end(), '-', '_');
+  return fmt::format("target atlas_kernels_{} builds them", platform);
+}
+
 class Checker {
  public:
   explicit Checker(const CheckOptions& options) : options_(options) {}
@@ -85,7 +101,8 @@ class Checker {
     for (fs::directory_iterator at(options_.kernel_folder, error), end; !error && at != end;
          at.increment(error)) {
       std::error_code ignored;
-      if (at->is_directory(ignored)) built.insert(at->path().filename().string());
+      if (at->is_directory(ignored) && has_pack(at->path()))
+        built.insert(at->path().filename().string());
     }
     // Plugins alone may bring all the packs that they need.
     if (options_.only_plugins) {
@@ -93,7 +110,7 @@ class Checker {
     } else if (error || built.empty()) {
       report_.refused.push_back(
           {options_.kernel_folder,
-           error ? "cannot be listed: " + error.message() : "holds no folder of kernel packs"});
+           error ? "cannot be listed: " + error.message() : "holds no folder with kernel packs"});
     }
     std::set_difference(listed.begin(), listed.end(), built.begin(), built.end(),
                         std::back_inserter(report_.not_built));
@@ -105,6 +122,11 @@ class Checker {
     Result<PackIndex> packs = PackIndex::read(platform, folder);
     if (!packs && options_.only_plugins && packs.error().code() == Code::kNotFound) {
       packs = PackIndex::none(platform);
+    }
+    if (!packs && packs.error().code() == Code::kNotFound) {
+      report_.refused.push_back(
+          {folder, fmt::format("{}; {}", packs.error().message(), how_to_build(platform))});
+      return;
     }
     if (!packs) return refuse(folder, packs.error());
     std::vector<PluginDescriptor> plugins;
@@ -163,7 +185,8 @@ std::string CheckReport::text() const {
   std::string text;
   for (const AuditReport& audit : platforms) text += text_of(audit);
   for (const std::string& platform : not_built) {
-    text += fmt::format("{:<12} {:<8} no packs here; plugins list it\n", platform, "-");
+    text += fmt::format("{:<12} {:<8} no packs here; plugins list it, and {}\n", platform, "-",
+                        how_to_build(platform));
   }
   for (const Refused& entry : refused) text += fmt::format("refused      {}\n", entry.reason);
   return text;

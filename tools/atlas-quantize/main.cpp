@@ -2,7 +2,9 @@
 // 1 it failed, 2 wrong usage.
 #include <algorithm>
 #include <cstdio>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tools/atlas-quantize/job.h"
 #include "tools/common/command_line.h"
@@ -11,9 +13,45 @@ namespace {
 
 using namespace atlas;
 
+/// Options that only some formats take, with those formats. Without a word about an option that
+/// changes nothing, a user takes the result for what was asked.
+struct FormatOption {
+  const char* name;
+  std::vector<quantize::Format> formats;
+};
+const std::vector<FormatOption>& format_options() {
+  using enum quantize::Format;
+  static const std::vector<FormatOption> options = {
+      {"--bits", {kExl3}},        {"--head-bits", {kExl3}},
+      {"--codebook", {kExl3}},    {"--seed", {kExl3}},
+      {"--no-feedback", {kExl3}}, {"--calibration", {kExl3, kNvfp4}},
+      {"--scales", {kNvfp4}},     {"--calibration-tokens", {kExl3, kNvfp4}},
+  };
+  return options;
+}
+
+Status check_format_options(const CLI::App& program, quantize::Format format) {
+  for (const FormatOption& option : format_options()) {
+    const auto& takers = option.formats;
+    if (program.get_option(option.name)->count() == 0 ||
+        std::find(takers.begin(), takers.end(), format) != takers.end()) {
+      continue;
+    }
+    std::string names;
+    for (const quantize::Format taker : takers) {
+      names += (names.empty() ? "" : " and ") + quantize::format_name(taker);
+    }
+    return invalid_argument("{} has no use for {}: {} {}", quantize::format_name(format),
+                            option.name, names, takers.size() == 1 ? "has" : "have");
+  }
+  return {};
+}
+
 /// What can be said of the command line alone.
-Status check_usage(quantize::JobOptions& options, const std::string& format) {
+Status check_usage(const CLI::App& program, quantize::JobOptions& options,
+                   const std::string& format) {
   ATLAS_ASSIGN_OR_RETURN(options.format, quantize::parse_format(format));
+  ATLAS_RETURN_IF_ERROR(check_format_options(program, options.format));
   ATLAS_ASSIGN_OR_RETURN(options.nvfp4_scales, quantize::nvfp4_scales(options.nvfp4_scales_name));
   ATLAS_ASSIGN_OR_RETURN(options.codebook, quantize::parse_codebook(options.codebook_name));
   ATLAS_RETURN_IF_ERROR(quantize::check_targets(options.bits));
@@ -22,11 +60,6 @@ Status check_usage(quantize::JobOptions& options, const std::string& format) {
     return invalid_argument(
         "exl3 needs --calibration FILE, a text like those that the model will see; --no-feedback "
         "does without, and is worse");
-  }
-  const bool weighs =
-      options.format == quantize::Format::kExl3 || options.format == quantize::Format::kNvfp4;
-  if (!weighs && !options.calibration.text_file.empty()) {
-    return invalid_argument("{} has no use for --calibration: exl3 and nvfp4 have", format);
   }
   return {};
 }
@@ -100,7 +133,7 @@ int main(int argc, char** argv) {
   program.add_flag("--json", json, "Write the report as JSON");
   int code = 0;
   program.callback([&] {
-    const Status usage = check_usage(options, format);
+    const Status usage = check_usage(program, options, format);
     code = tools::exit_code("atlas-quantize", usage.ok() ? run(options, json) : usage);
     if (!usage.ok()) code = 2;
   });

@@ -121,7 +121,7 @@ std::string Report::json() const {
 
 std::string Report::text() const {
   struct Sum {
-    uint64_t count = 0;
+    uint64_t count = 0, proxies = 0;  // those that have a proxy error
     double error = 0, largest = 0, proxy = 0, bits = 0;
   };
   std::map<std::string, Sum> families;
@@ -131,15 +131,21 @@ std::string Report::text() const {
     ++sum.count;
     sum.error += entry.relative_error;
     sum.largest = std::max(sum.largest, entry.relative_error);
-    sum.proxy += std::max(0.0, entry.proxy_error);
+    if (entry.proxy_error >= 0) {
+      ++sum.proxies;
+      sum.proxy += entry.proxy_error;
+    }
     sum.bits += entry.bits_per_weight;
   }
   std::string text = fmt::format("{:<56}{:>8}{:>9}{:>10}{:>10}{:>11}\n", "linears", "count", "bits",
                                  "error", "largest", "proxy");
   for (const auto& [name, sum] : families) {
     const auto count = static_cast<double>(sum.count);
-    text += fmt::format("{:<56}{:>8}{:>9.3f}{:>10.5f}{:>10.5f}{:>11.3e}\n", name, sum.count,
-                        sum.bits / count, sum.error / count, sum.largest, sum.proxy / count);
+    const std::string proxy =
+        sum.proxies == 0 ? "-"
+                         : fmt::format("{:.3e}", sum.proxy / static_cast<double>(sum.proxies));
+    text += fmt::format("{:<56}{:>8}{:>9.3f}{:>10.5f}{:>10.5f}{:>11}\n", name, sum.count,
+                        sum.bits / count, sum.error / count, sum.largest, proxy);
   }
   text += fmt::format(
       "\nbits a quantized weight  {:.3f}\nbits a weight            {:.3f}\n"

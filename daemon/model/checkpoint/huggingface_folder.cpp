@@ -237,6 +237,14 @@ Status read_huggingface_folder(const std::string& folder, const std::string& sin
                                const OpenProgress& progress, CheckpointState* state) {
   const std::string config_path = join(folder, "config.json");
   if (!exists(config_path)) {
+    // Where atlas-quantize keeps its work until the checkpoint is whole; config.json comes last.
+    const std::string job = join(join(folder, "unfinished"), "job.json");
+    if (exists(job)) {
+      return not_found(
+          "'{}' is not whole: atlas-quantize has not finished there. Repeat the command that began "
+          "it, and it goes on; {} says what it was",
+          folder, job);
+    }
     return not_found("there is no config.json in '{}', which safetensors files need", folder);
   }
   ATLAS_ASSIGN_OR_RETURN(const MappedFile config, MappedFile::open(config_path));

@@ -1,9 +1,12 @@
 // The program atlas-kernel-check, run as a user runs it.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/core_kernels.h"
@@ -89,6 +92,23 @@ TEST_CASE(
   const Run noted = kernel_check("--json" + kKernels + plugin_option("platform_not_listed"));
   CHECK(nlohmann::json::parse(noted.output)["not_built"] ==
         nlohmann::json::array({"gb10", "h200"}));
+
+  // Folders that a build has made without a pack in them are the same.
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / fmt::format("kernels-{}", ::getpid());
+  fs::create_directories(folder / "gb10");
+  fs::create_directory_symlink(kTestKernels + "/cpu", folder / "cpu");
+  const std::string kernels = " --kernels " + folder.string();
+  const std::string builds = "target atlas_kernels_gb10 builds them\n";
+  const Run empty = kernel_check("--platform gb10" + kernels + plugin_option("good"));
+  CHECK(empty.status == 1);
+  CHECK_MESSAGE(empty.output.find(builds) != std::string::npos, empty.output);
+  const Run beside = kernel_check(kernels + plugin_option("platform_not_listed"));
+  CHECK_MESSAGE(
+      beside.output.find("no packs here; plugins list it, and " + builds) != std::string::npos,
+      beside.output);
+  CHECK(beside.output.find("refused") == std::string::npos);
+  fs::remove_all(folder);
 }
 
 TEST_CASE("kernel check: one name in two files is refused") {

@@ -2,6 +2,7 @@
 #include "tools/atlas-bench/memory_report.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
@@ -50,6 +51,20 @@ TEST_CASE("memory report: lines add up to the total, formats to the weights") {
   }
 }
 
+TEST_CASE("memory report: a context longer than the model's is counted as the model's, and said") {
+  const MemoryReport whole = report({});
+  const MemoryReport longer = report({.sequence_tokens = whole.context_tokens + 1});
+  CHECK(longer.context_tokens == whole.context_tokens);
+  CHECK(longer.total == whole.total);
+  const std::string said = fmt::format("made for {} positions: that is what is counted, not {}\n",
+                                       whole.context_tokens, whole.context_tokens + 1);
+  CHECK_MESSAGE(memory_text(longer).find(said) != std::string::npos, memory_text(longer));
+  CHECK(memory_text(whole).find("made for") == std::string::npos);
+  const Json json = Json::parse(memory_json(longer, {}));
+  CHECK(json["asked_context_tokens"] == whole.context_tokens + 1);
+  CHECK(!Json::parse(memory_json(whole, {})).contains("asked_context_tokens"));
+}
+
 TEST_CASE("the program: memory reports a model as JSON, and refuses one that is not there") {
   const ProgramRun run =
       run_program("atlas-bench", "memory --json --sequences 2 --context 32 --model " + tiny_gguf());
@@ -60,6 +75,10 @@ TEST_CASE("the program: memory reports a model as JSON, and refuses one that is 
   CHECK(json["ledger_bytes"]["weights"] > 0);
   CHECK(run_program("atlas-bench", "memory").code == 1);
   CHECK(run_program("atlas-bench", "memory --model /absent").code == 1);
+  const ProgramRun quant =
+      run_program("atlas-bench", "memory --quant nvfp4 --model " + tiny_gguf());
+  CHECK(quant.code == 2);
+  CHECK_MESSAGE(quant.out.find("--quant requires --synthetic") != std::string::npos, quant.out);
 }
 
 TEST_SUITE_END();

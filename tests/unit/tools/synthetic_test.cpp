@@ -99,8 +99,10 @@ TEST_CASE("synthetic: models and formats that are not known are refused with tho
     return status.message();
   };
   CHECK(refused("gpt-2", "bf16").find("qwen3.8-flash-next") != std::string::npos);
-  for (const char* quant : {"q4_1", "exl3", "exl3:", "exl3:9", "exl3:x", "exl3:4.05x"}) {
-    CHECK(refused("qwen3.8-flash-next", quant).find("exl3:B") != std::string::npos);
+  for (const char* quant :
+       {"q4_1", "exl3", "exl3:", "exl3:1.9", "exl3:6", "exl3:x", "exl3:4.05x"}) {
+    CHECK(refused("qwen3.8-flash-next", quant).find("exl3:B with B from 2 to less than 6") !=
+          std::string::npos);
   }
 }
 

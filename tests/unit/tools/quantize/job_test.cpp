@@ -171,10 +171,18 @@ TEST_CASE("a run that was cut goes on, and ends in the same bytes") {
   const auto cut = run_job(again);
   REQUIRE_FALSE(cut);
   CHECK(cut.error().code() == Code::kCancelled);
+  const auto opened = model::Checkpoint::open(folder.file("again"));
+  REQUIRE_FALSE(opened);
+  CHECK(opened.error().message().find("atlas-quantize has not finished there") !=
+        std::string::npos);
+  CHECK(opened.error().message().find("again/unfinished/job.json") != std::string::npos);
   std::ofstream(folder.file("again") + "/unfinished/entries.jsonl", std::ios::app) << "\n{\"modu";
   again.stop_after = 0;
   const Report report = must_run(again);
   CHECK(report.resumed == 5);
+  // Nothing was calibrated.
+  CHECK_MESSAGE(report.text().find("          -\n") != std::string::npos, report.text());
+  CHECK(report.text().find("0.000e+00") == std::string::npos);
   CHECK(text_of(folder.file("again") + "/model.safetensors") ==
         text_of(folder.file("whole") + "/model.safetensors"));
 }
