@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks this build on a machine with a GPU: the device contract, and the conformance of every kernel of
-# the platform's pack, run on the device; then the same under compute-sanitizer where that is installed.
+# the platform's pack, run on the device; whole engines and daemons there, if the tree is at hand; then
+# the kernels under compute-sanitizer where that is installed.
 #
 #   tools/gpu_check.sh --here                      on this machine
 #   tools/gpu_check.sh --host USER@MACHINE         there, by ssh; results come back
@@ -18,7 +19,7 @@ set -uo pipefail
 script=$(readlink -f "$0")
 mode="" target="" platform=h200 build="" only="*" sanitizer=memcheck build_first=yes with=""
 usage() {
-  sed -n '2,17s/^# \{0,1\}//p' "$script" >&2
+  sed -n '2,18s/^# \{0,1\}//p' "$script" >&2
   exit 2
 }
 while [ $# -gt 0 ]; do
@@ -60,11 +61,15 @@ programs() {  # test programs of this build that run on a device
   done
 }
 
+# Suites of whole engines and daemons: they read models of the tree, so they stay where it is.
+engines="engine_core engine_feed engine_prefix parity_identity daemon_flash_mini daemon_swap"
+
 build_all() {
   local pack=atlas_kernels_${platform//-/_} targets
   targets=$(cmake --build "$build" --target help |
     grep -oE '^(tests/[a-z/]*)?(conformance_gpu[a-z0-9_]*|device_contract|device_overhead)(:|$)' | tr -d : | sort -u)
   [ -z "$with" ] || targets="$targets atlas_plugins ${with//,/ }"
+  [ "$mode" != here ] || targets="$targets atlas_plugins $engines"
   # shellcheck disable=SC2086
   cmake --build "$build" --target $pack $plugin atlas_kernels_cpu $targets
 }
@@ -153,7 +158,8 @@ here() {
     nvidia-smi --query-gpu=index,name,driver_version,memory.total,clocks.sm --format=csv,noheader | sed 's/^/gpu: /'
   fi
   local name tool checker
-  for name in $(programs) device_overhead; do
+  [ $bundled = no ] || engines=""
+  for name in $(programs) device_overhead $engines; do
     # shellcheck disable=SC2254
     case $name in $only) run "$name" "$build/tests/$name" --device "$platform" ;; esac
   done
