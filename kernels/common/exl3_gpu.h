@@ -193,8 +193,8 @@ ATLAS_PARAMS(Exl3ProductGpuParams,
 /// Weights that one launch of exl3_few multiplies with the same rows: parts of the launch.
 inline constexpr uint32_t kExl3Parts = 4;
 
-/// exl3_few_<codebook>: products from encoded rows, or from x where there are none; grid (blocks of 128
-/// outputs of all parts, runs, Exl3Split::blocks). The outputs of parts stand side by side in `sums`.
+/// exl3_few_<codebook>: products from encoded rows, or from x where there are none; grid (blocks of all
+/// parts, runs, segments). The outputs of parts stand side by side in `sums`.
 ATLAS_PARAMS(Exl3FewParams,
   void* weight[kExl3Parts];            // of expert 0; its counters are written
   uint64_t expert_bytes[kExl3Parts];
@@ -209,8 +209,6 @@ ATLAS_PARAMS(Exl3FewParams,
   uint32_t columns;                    // n of all parts together
   uint32_t epilogue;                   // ATLAS_EPILOGUE_*
   uint32_t by_row;   // runs of the grid are counted by rows: one that begins no run does nothing
-  uint32_t rounds;                     // Exl3Split::rounds
-  uint32_t tile;                       // exl3_few_tile
   const uint32_t* row_count;
   const uint32_t* offsets;
   const uint32_t* source;              // of x
@@ -218,74 +216,34 @@ ATLAS_PARAMS(Exl3FewParams,
   uint64_t x_stride;
   const void* encoded[kExl3Parts];     // or null
   const float* powers[kExl3Parts];
-  float* sums;                         // [segments, rows, columns]; null: they meet in a cluster
+  float* sums;                         // [segments, rows, columns]
   float* y[kExl3Parts];
   uint64_t y_stride[kExl3Parts];
 );
 
 // clang-format on
 
-/// Warps of a block of exl3_few: each does one group of its 128 outputs.
-constexpr uint32_t exl3_few_warps(Exl3Lanes form) { return kExl3Block / exl3_shape(form).outputs; }
-constexpr uint32_t exl3_few_threads(Exl3Lanes form) {
-  return exl3_few_warps(form) * device::kMatrixLanes;
+/// Warps of a block of exl3_few; each does one group of outputs of one segment.
+inline constexpr uint32_t kExl3FewWarps = 4;
+inline constexpr uint32_t kExl3FewThreads = kExl3FewWarps * device::kMatrixLanes;
+constexpr uint32_t exl3_few_outputs(Exl3Lanes form) {
+  return kExl3FewWarps * exl3_shape(form).outputs;
+}
+constexpr uint32_t exl3_few_blocks(Exl3Lanes form, uint32_t n) {
+  return n / exl3_few_outputs(form);
 }
 /// Weights under way to shared memory: so many pairs of a group. WMMA's come by registers.
 inline constexpr uint32_t kExl3Ahead = 4;
 constexpr uint32_t exl3_ring_bytes(Exl3Lanes form, uint32_t units, uint32_t pairs) {
   return form == Exl3Lanes::kMmaSync ? pairs * exl3_pair_bytes(form, units) : 0;
 }
-
-/// How exl3_few divides k: in every round each of `blocks` along z takes one segment, in turn.
-struct Exl3Split {
-  uint32_t blocks, rounds;
-};
-/// As few rounds as `most` blocks allow, and as few blocks as these rounds do.
-constexpr Exl3Split exl3_few_split(uint32_t k, uint32_t most) {
-  const uint32_t segments = exl3_segments(k);
-  const uint32_t rounds = (segments + most - 1) / most;
-  return {(segments + rounds - 1) / rounds, rounds};
-}
-
-/// Rows that a block of exl3_few encodes at a time, a segment of each, and bytes of one: rows do
-/// not meet in a bank. Their powers stand behind them.
-inline constexpr uint32_t kExl3StagedRows = 4;
+/// Rows that a block of exl3_few encodes at a time, and bytes of one: rows do not meet in a bank.
+inline constexpr uint32_t kExl3StagedRows = 8;
 inline constexpr uint32_t kExl3StagedRowBytes = kExl3SegmentBlocks * kExl3Block * 2 + 16;
-constexpr uint32_t exl3_staged_bytes(uint32_t rows) {
-  return rows * kExl3StagedRowBytes + (rows * 4 + 15) / 16 * 16;
-}
-/// Rows that are multiplied at a time, of at most `rows`. 0: they cannot be encoded as they go, for
-/// a block has more segments than it can encode.
-constexpr uint32_t exl3_few_tile(Exl3Lanes form, uint32_t rows, uint32_t rounds, bool encodes) {
-  const uint32_t most = encodes ? kExl3StagedRows / rounds : exl3_shape(form).row_tile;
-  return rows < most ? rows : most;
-}
-
-/// In a cluster rows of a tile are dealt in turn to so many blocks, a power of two, which add up
-/// their sums and transform them.
-constexpr uint32_t exl3_owners_shift(uint32_t blocks) {
-  return blocks >= 8 ? 3 : (blocks >= 4 ? 2 : (blocks >= 2 ? 1 : 0));
-}
-constexpr uint32_t exl3_owned_rows(uint32_t blocks, uint32_t tile) {
-  const uint32_t shift = exl3_owners_shift(blocks);
-  return (tile + (1u << shift) - 1) >> shift;
-}
-/// A segment's sums of a row.
-inline constexpr uint32_t kExl3PartBytes = kExl3Block * 4;
-
-/// What a block of exl3_few has at the begin of its shared memory, before its rings.
-inline constexpr uint32_t kExl3FewHeadBytes = 128;
-/// `rows`: room for so many. `meets`: the blocks along z are a cluster, where a step's sums meet
-/// while the next step's are made; those of later rounds are added to what earlier ones had.
-constexpr uint32_t exl3_few_shared(Exl3Lanes form, uint32_t units, Exl3Split split, uint32_t rows,
-                                   bool encodes, bool meets) {
-  const uint32_t tile = exl3_few_tile(form, rows, split.rounds, encodes);
-  const uint32_t staged = encodes ? exl3_staged_bytes(tile * split.rounds) : 0;
-  const uint32_t rings = exl3_few_warps(form) * exl3_ring_bytes(form, units, kExl3Ahead);
-  const uint32_t steps = rows > tile ? 2 : split.rounds;
-  const uint32_t parts = split.blocks * (steps > 1 ? 2 : 1) + (split.rounds > 1 ? 1 : 0);
-  return kExl3FewHeadBytes + rings + staged +
-         (meets ? parts * exl3_owned_rows(split.blocks, tile) * kExl3PartBytes : 0);
+/// `encodes`: rows are not encoded yet.
+constexpr uint32_t exl3_few_shared(Exl3Lanes form, uint32_t units, bool encodes) {
+  const uint32_t rows = encodes ? kExl3StagedRows * (kExl3StagedRowBytes + 4) : 0;
+  return 64 + kExl3FewWarps * exl3_ring_bytes(form, units, kExl3Ahead) + rows;
 }
 
 inline constexpr uint32_t kExl3EncodeWarps = kExl3SegmentBlocks;

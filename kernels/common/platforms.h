@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <string_view>
 
 namespace atlas::kernels {
@@ -14,14 +13,13 @@ struct Platform {
   std::string_view name;
   Runtime runtime;
   std::string_view architecture;  // "" for the CPU, whose pack chooses at run time
-  uint32_t cluster_blocks;        // of a cluster, at most; 1: there are no clusters
 };
 
 inline constexpr std::array kPlatforms = {
-    Platform{"cpu", Runtime::kCpu, "", 1},
-    Platform{"h200", Runtime::kCuda, "sm_90a", 8},
-    Platform{"gb10", Runtime::kCuda, "sm_121a", 8},
-    Platform{"strix-hip", Runtime::kHip, "gfx1151", 1},
+    Platform{"cpu", Runtime::kCpu, ""},
+    Platform{"h200", Runtime::kCuda, "sm_90a"},
+    Platform{"gb10", Runtime::kCuda, "sm_121a"},
+    Platform{"strix-hip", Runtime::kHip, "gfx1151"},
 };
 
 constexpr const Platform* find_platform(std::string_view name) {

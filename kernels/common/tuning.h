@@ -20,8 +20,6 @@ enum class Choice : uint32_t {
   kExl3ExpertsFew,
   /// Rows an expert above which EXL3's products of experts take the kernel for many rows.
   kExl3ExpertsMany,
-  /// Segments of k above which a block of EXL3's kernel for few rows takes several.
-  kExl3Segments,
   /// Rows above which EXL3's products take the kernel of wgmma.
   kExl3Wgmma,
   /// Rows an expert above which EXL3's products of experts take the kernel of wgmma.
@@ -45,8 +43,6 @@ inline constexpr TuningEntry kTuning[] = {
     {"h200", Choice::kExl3Many, 96, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExl3ExpertsFew, 20, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExl3ExpertsMany, 16, 0, ~0ull, 0, ~0ull},
-    {"h200", Choice::kExl3Segments, 1, 65536, 4294967295, 0, ~0ull},
-    {"h200", Choice::kExl3Segments, 8, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExl3Wgmma, 40, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExl3ExpertsWgmma, 32, 0, ~0ull, 0, ~0ull},
     {"gb10", Choice::kLinearMany, 48, 0, ~0ull, 0, ~0ull},
@@ -57,8 +53,6 @@ inline constexpr TuningEntry kTuning[] = {
     {"gb10", Choice::kExl3Many, 96, 0, ~0ull, 0, ~0ull},
     {"gb10", Choice::kExl3ExpertsFew, 40, 0, ~0ull, 0, ~0ull},
     {"gb10", Choice::kExl3ExpertsMany, 16, 0, ~0ull, 0, ~0ull},
-    {"gb10", Choice::kExl3Segments, 1, 65536, 4294967295, 0, ~0ull},
-    {"gb10", Choice::kExl3Segments, 8, 0, ~0ull, 0, ~0ull},
     {"strix-hip", Choice::kLinearMany, 48, 0, ~0ull, 0, ~0ull},
     {"strix-hip", Choice::kExpertsMany, 16, 0, ~0ull, 0, ~0ull},
     {"strix-hip", Choice::kExl3Few, 0, 65536, 4294967295, 0, ~0ull},

@@ -43,7 +43,6 @@ struct Facts {
   uint64_t max_grid_threads = 0;   // a side of the grid times that of its blocks; 0: no such limit
   uint32_t shared_bytes = 0;       // that a block may use without being asked for
   uint32_t most_shared_bytes = 0;  // after allow_shared
-  uint32_t most_cluster_blocks = 1;  // of a cluster; 1: there are none
 };
 
 struct Budget {
@@ -58,7 +57,6 @@ struct Kernel {
   uint32_t static_shared_bytes = 0;
   uint32_t params_bytes = 0;  // of its one parameter; 0: the driver does not say
   bool waits = false;         // it waits by itself for the kernel before it to end
-  bool clusters = false;      // its blocks along z are a cluster
 };
 
 /// One launch: `params` is the kernel's one parameter, a struct by value.
@@ -68,7 +66,7 @@ struct Shape {
   uint32_t block[3];
   uint32_t shared_bytes;
   const void* params;
-  bool waits, clusters;  // of Kernel
+  bool waits;  // Kernel::waits
 };
 
 class Runtime {

@@ -42,11 +42,6 @@ std::string obstacle(const AtlasLaunch& launch, const Kernel& kernel, const Fact
              " threads along a side";
     }
   }
-  if (kernel.clusters && launch.grid[2] > facts.most_cluster_blocks) {
-    return "has clusters of " + std::to_string(launch.grid[2]) +
-           " blocks, those along z of its grid; the device takes at most " +
-           std::to_string(facts.most_cluster_blocks);
-  }
   if (uint64_t{launch.shared_bytes} + kernel.static_shared_bytes > facts.most_shared_bytes) {
     return "asks for " + std::to_string(launch.shared_bytes) + " bytes of shared memory beside " +
            std::to_string(kernel.static_shared_bytes) + " of its kernel's own; a block has " +
@@ -125,13 +120,8 @@ void Step::add(const AtlasLaunch& launch, uint32_t index) {
   const auto* bytes = static_cast<const std::byte*>(launch.params);
   std::copy(bytes, bytes + launch.params_size, params.begin());
   params_.push_back(std::move(params));
-  Shape shape{loaded.kernel.handle,
-              {},
-              {},
-              launch.shared_bytes,
-              params_.back().data(),
-              loaded.kernel.waits,
-              loaded.kernel.clusters};
+  Shape shape{loaded.kernel.handle, {}, {}, launch.shared_bytes, params_.back().data(),
+              loaded.kernel.waits};
   std::copy(launch.grid, launch.grid + 3, shape.grid);
   std::copy(launch.block, launch.block + 3, shape.block);
   shapes_.push_back(shape);

@@ -41,20 +41,6 @@ static_assert(offsetof(CuKernelNodeParams, kernel_params) ==
 static_assert(offsetof(CuKernelNodeParams, kern) == offsetof(CUDA_KERNEL_NODE_PARAMS_v2, kern));
 static_assert(offsetof(CuKernelNodeParams, ctx) == offsetof(CUDA_KERNEL_NODE_PARAMS_v2, ctx));
 
-static_assert(sizeof(CuLaunchAttributeValue) == sizeof(CUlaunchAttributeValue));
-static_assert(sizeof(CuLaunchAttribute) == sizeof(CUlaunchAttribute));
-static_assert(offsetof(CuLaunchAttribute, value) == offsetof(CUlaunchAttribute, value));
-static_assert(offsetof(CUlaunchAttributeValue, clusterDim) == 0);
-static_assert(offsetof(decltype(CUlaunchAttributeValue::clusterDim), z) == 8);
-static_assert(int{kCuLaunchClusterDimension} ==
-              static_cast<int>(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION));
-static_assert(sizeof(CuLaunchConfig) == sizeof(CUlaunchConfig));
-static_assert(offsetof(CuLaunchConfig, block_x) == offsetof(CUlaunchConfig, blockDimX));
-static_assert(offsetof(CuLaunchConfig, shared_bytes) == offsetof(CUlaunchConfig, sharedMemBytes));
-static_assert(offsetof(CuLaunchConfig, stream) == offsetof(CUlaunchConfig, hStream));
-static_assert(offsetof(CuLaunchConfig, attributes) == offsetof(CUlaunchConfig, attrs));
-static_assert(offsetof(CuLaunchConfig, attribute_count) == offsetof(CUlaunchConfig, numAttrs));
-
 static_assert(sizeof(CuGraphEdgeData) == sizeof(CUgraphEdgeData));
 static_assert(offsetof(CuGraphEdgeData, type) == offsetof(CUgraphEdgeData, type));
 static_assert(kCuPortProgrammatic == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC);
@@ -109,7 +95,6 @@ ATLAS_CUDA_SAME(kCuComputeCapabilityMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILIT
 ATLAS_CUDA_SAME(kCuComputeCapabilityMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 ATLAS_CUDA_SAME(kCuMaxSharedMemoryPerBlockOptin,
                 CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-ATLAS_CUDA_SAME(kCuClusterLaunch, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH);
 
 ATLAS_CUDA_SAME(kCuFuncMaxThreadsPerBlock, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
 ATLAS_CUDA_SAME(kCuFuncSharedSizeBytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);

@@ -94,13 +94,6 @@ CuGraph graph_of(void* graph) { return static_cast<CuGraph>(graph); }
 CuGraphExec executable_of(void* executable) { return static_cast<CuGraphExec>(executable); }
 CuFunction function_of(void* kernel) { return static_cast<CuFunction>(kernel); }
 
-/// The blocks along z of a grid as one cluster.
-CuLaunchAttributeValue cluster_of(const gpu::Shape& shape) {
-  CuLaunchAttributeValue value{};
-  value.cluster = {1, 1, shape.grid[2]};
-  return value;
-}
-
 // A call with the name of its entry point, which the error will say.
 #define ATLAS_CUDA_CALL(name, ...) \
   Answer { #name, api_.name(__VA_ARGS__) }
@@ -213,12 +206,9 @@ class CudaRuntime final : public gpu::Runtime {
 
   Answer launch(const gpu::Shape& shape, void* stream) override {
     void* params[] = {const_cast<void*>(shape.params)};
-    CuLaunchAttribute attribute{kCuLaunchClusterDimension, {}, cluster_of(shape)};
-    const CuLaunchConfig config{shape.grid[0],           shape.grid[1],     shape.grid[2],
-                                shape.block[0],          shape.block[1],    shape.block[2],
-                                shape.shared_bytes,      stream_of(stream), &attribute,
-                                shape.clusters ? 1u : 0u};
-    return ATLAS_CUDA_CALL(cuLaunchKernelEx, &config, function_of(shape.kernel), params, nullptr);
+    return ATLAS_CUDA_CALL(cuLaunchKernel, function_of(shape.kernel), shape.grid[0], shape.grid[1],
+                           shape.grid[2], shape.block[0], shape.block[1], shape.block[2],
+                           shape.shared_bytes, stream_of(stream), params, nullptr);
   }
 
   Answer graph_create(void** graph) override {
@@ -279,19 +269,14 @@ Answer CudaRuntime::module_kernel(void* module, const char* symbol, gpu::Kernel*
   const bool told = api_.cuFuncGetParamInfo != nullptr &&
                     api_.cuFuncGetParamInfo(function, 0, &offset, &bytes) == kCuSuccess;
   kernel->params_bytes = told ? static_cast<uint32_t>(bytes) : 0;
-  // Kernels of other makers may lack these: they start once the one before them has ended, and have
-  // no clusters.
+  // Kernels of other makers may lack the symbol: they start once the one before them has ended.
   constexpr std::string_view kKernelPrefix = "atlas_kernel_";
   if (const std::string_view name(symbol); name.starts_with(kKernelPrefix)) {
-    const auto has_mark = [&](const char* prefix) {
-      const std::string mark = prefix + std::string(name.substr(kKernelPrefix.size()));
-      CuDevicePtr place = 0;
-      size_t mark_bytes = 0;
-      return api_.cuModuleGetGlobal(&place, &mark_bytes, static_cast<CuModule>(module),
-                                    mark.c_str()) == kCuSuccess;
-    };
-    kernel->waits = has_mark("atlas_waits_");
-    kernel->clusters = has_mark("atlas_clusters_");
+    const std::string mark = "atlas_waits_" + std::string(name.substr(kKernelPrefix.size()));
+    CuDevicePtr place = 0;
+    size_t mark_bytes = 0;
+    kernel->waits = api_.cuModuleGetGlobal(&place, &mark_bytes, static_cast<CuModule>(module),
+                                           mark.c_str()) == kCuSuccess;
   }
   return size;
 }
@@ -314,14 +299,7 @@ Answer CudaRuntime::graph_add(void* graph, void* after, const gpu::Shape& shape,
   const size_t count = after == nullptr || overlaps ? 0 : 1;
   const Answer answer =
       ATLAS_CUDA_CALL(cuGraphAddKernelNode, added, graph_of(graph), &before, count, &launch);
-  if (answer.result != kCuSuccess) return answer;
-  if (shape.clusters) {
-    const CuLaunchAttributeValue cluster = cluster_of(shape);
-    const Answer set =
-        ATLAS_CUDA_CALL(cuGraphKernelNodeSetAttribute, *added, kCuLaunchClusterDimension, &cluster);
-    if (set.result != kCuSuccess) return set;
-  }
-  if (!overlaps) return answer;
+  if (answer.result != kCuSuccess || !overlaps) return answer;
   const CuGraphEdgeData edge{kCuPortProgrammatic, 0, kCuDependencyProgrammatic, {}};
   return ATLAS_CUDA_CALL(cuGraphAddDependencies, graph_of(graph), &before, added, &edge, size_t{1});
 }
@@ -378,8 +356,6 @@ class Opening {
     facts.max_block_threads = number(kCuMaxThreadsPerBlock);
     facts.shared_bytes = number(kCuMaxSharedMemoryPerBlock);
     facts.most_shared_bytes = number(kCuMaxSharedMemoryPerBlockOptin);
-    constexpr uint32_t kPortableClusterBlocks = 8;
-    if (number(kCuClusterLaunch) != 0) facts.most_cluster_blocks = kPortableClusterBlocks;
     for (int side = 0; side < 3; ++side) {
       facts.max_block[side] = number(kCuMaxBlockDimX + side);
       facts.max_grid[side] = number(kCuMaxGridDimX + side);

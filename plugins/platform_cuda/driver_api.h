@@ -40,33 +40,6 @@ static_assert(sizeof(CuKernelNodeParams) == 72 &&
               offsetof(CuKernelNodeParams, kernel_params) == 40 &&
               offsetof(CuKernelNodeParams, ctx) == 64);
 
-/// CUlaunchAttributeValue, of which the clusters' dimensions are used.
-union CuLaunchAttributeValue {
-  char pad[64];
-  struct {
-    unsigned int x, y, z;
-  } cluster;
-};
-/// CUlaunchAttribute.
-struct CuLaunchAttribute {
-  int id;
-  char pad[4];
-  CuLaunchAttributeValue value;
-};
-static_assert(sizeof(CuLaunchAttribute) == 72 && offsetof(CuLaunchAttribute, value) == 8);
-inline constexpr int kCuLaunchClusterDimension = 4;
-
-/// CUlaunchConfig.
-struct CuLaunchConfig {
-  unsigned int grid_x, grid_y, grid_z;
-  unsigned int block_x, block_y, block_z;
-  unsigned int shared_bytes;
-  CuStream stream;
-  CuLaunchAttribute* attributes;
-  unsigned int attribute_count;
-};
-static_assert(sizeof(CuLaunchConfig) == 56 && offsetof(CuLaunchConfig, attributes) == 40);
-
 /// CUgraphEdgeData.
 struct CuGraphEdgeData {
   unsigned char from_port, to_port, type;
@@ -129,7 +102,6 @@ enum CuDeviceAttribute : int {
   kCuComputeCapabilityMajor = 75,
   kCuComputeCapabilityMinor = 76,
   kCuMaxSharedMemoryPerBlockOptin = 97,
-  kCuClusterLaunch = 120,
 };
 
 enum CuFunctionAttribute : int {
@@ -150,54 +122,54 @@ using CuGetProcAddress = CuResult (*)(const char* symbol, void** function, int v
 inline constexpr char kCuGetProcAddressSymbol[] = "cuGetProcAddress_v2";
 
 // X(name, version, arguments): the version is that of the form declared here.
-#define ATLAS_CUDA_ENTRY_POINTS(X)                                                               \
-  X(cuInit, 2000, (unsigned int flags))                                                          \
-  X(cuDriverGetVersion, 2020, (int* version))                                                    \
-  X(cuGetErrorName, 6000, (CuResult result, const char** name))                                  \
-  X(cuGetErrorString, 6000, (CuResult result, const char** text))                                \
-  X(cuDeviceGetCount, 2000, (int* count))                                                        \
-  X(cuDeviceGet, 2000, (CuDevice * device, int ordinal))                                         \
-  X(cuDeviceGetName, 2000, (char* name, int size, CuDevice device))                              \
-  X(cuDeviceGetAttribute, 2000, (int* value, int attribute, CuDevice device))                    \
-  X(cuDevicePrimaryCtxRetain, 7000, (CuContext * context, CuDevice device))                      \
-  X(cuDevicePrimaryCtxRelease, 11000, (CuDevice device))                                         \
-  X(cuCtxSetCurrent, 4000, (CuContext context))                                                  \
-  X(cuMemGetInfo, 3020, (size_t * free, size_t * total))                                         \
-  X(cuMemAlloc, 3020, (CuDevicePtr * address, size_t bytes))                                     \
-  X(cuMemFree, 3020, (CuDevicePtr address))                                                      \
-  X(cuMemHostAlloc, 2020, (void** host, size_t bytes, unsigned int flags))                       \
-  X(cuMemFreeHost, 2000, (void* host))                                                           \
-  X(cuMemHostGetDevicePointer, 3020, (CuDevicePtr * address, void* host, unsigned int flags))    \
-  X(cuMemcpyHtoDAsync, 3020, (CuDevicePtr to, const void* from, size_t bytes, CuStream stream))  \
-  X(cuMemcpyDtoHAsync, 3020, (void* to, CuDevicePtr from, size_t bytes, CuStream stream))        \
-  X(cuMemsetD8Async, 3020, (CuDevicePtr to, unsigned char value, size_t bytes, CuStream stream)) \
-  X(cuStreamCreate, 2000, (CuStream * stream, unsigned int flags))                               \
-  X(cuStreamDestroy, 4000, (CuStream stream))                                                    \
-  X(cuStreamQuery, 2000, (CuStream stream))                                                      \
-  X(cuEventCreate, 2000, (CuEvent * event, unsigned int flags))                                  \
-  X(cuEventDestroy, 4000, (CuEvent event))                                                       \
-  X(cuEventRecord, 2000, (CuEvent event, CuStream stream))                                       \
-  X(cuEventQuery, 2000, (CuEvent event))                                                         \
-  X(cuModuleLoadData, 2000, (CuModule * module, const void* image))                              \
-  X(cuModuleUnload, 2000, (CuModule module))                                                     \
-  X(cuModuleGetGlobal, 3020,                                                                     \
-    (CuDevicePtr * address, size_t * bytes, CuModule module, const char* name))                  \
-  X(cuModuleGetFunction, 2000, (CuFunction * function, CuModule module, const char* name))       \
-  X(cuFuncGetAttribute, 2020, (int* value, int attribute, CuFunction function))                  \
-  X(cuFuncSetAttribute, 9000, (CuFunction function, int attribute, int value))                   \
-  X(cuLaunchKernelEx, 11060,                                                                     \
-    (const CuLaunchConfig* config, CuFunction function, void** params, void** extra))            \
-  X(cuGraphCreate, 10000, (CuGraph * graph, unsigned int flags))                                 \
-  X(cuGraphDestroy, 10000, (CuGraph graph))                                                      \
-  X(cuGraphAddKernelNode, 12000,                                                                 \
-    (CuGraphNode * node, CuGraph graph, const CuGraphNode* after, size_t after_count,            \
-     const CuKernelNodeParams* params))                                                          \
-  X(cuGraphKernelNodeSetAttribute, 11000,                                                        \
-    (CuGraphNode node, int attribute, const CuLaunchAttributeValue* value))                      \
-  X(cuGraphInstantiateWithFlags, 11040,                                                          \
-    (CuGraphExec * executable, CuGraph graph, unsigned long long flags))                         \
-  X(cuGraphUpload, 11010, (CuGraphExec executable, CuStream stream))                             \
-  X(cuGraphLaunch, 10000, (CuGraphExec executable, CuStream stream))                             \
+#define ATLAS_CUDA_ENTRY_POINTS(X)                                                                \
+  X(cuInit, 2000, (unsigned int flags))                                                           \
+  X(cuDriverGetVersion, 2020, (int* version))                                                     \
+  X(cuGetErrorName, 6000, (CuResult result, const char** name))                                   \
+  X(cuGetErrorString, 6000, (CuResult result, const char** text))                                 \
+  X(cuDeviceGetCount, 2000, (int* count))                                                         \
+  X(cuDeviceGet, 2000, (CuDevice * device, int ordinal))                                          \
+  X(cuDeviceGetName, 2000, (char* name, int size, CuDevice device))                               \
+  X(cuDeviceGetAttribute, 2000, (int* value, int attribute, CuDevice device))                     \
+  X(cuDevicePrimaryCtxRetain, 7000, (CuContext * context, CuDevice device))                       \
+  X(cuDevicePrimaryCtxRelease, 11000, (CuDevice device))                                          \
+  X(cuCtxSetCurrent, 4000, (CuContext context))                                                   \
+  X(cuMemGetInfo, 3020, (size_t * free, size_t * total))                                          \
+  X(cuMemAlloc, 3020, (CuDevicePtr * address, size_t bytes))                                      \
+  X(cuMemFree, 3020, (CuDevicePtr address))                                                       \
+  X(cuMemHostAlloc, 2020, (void** host, size_t bytes, unsigned int flags))                        \
+  X(cuMemFreeHost, 2000, (void* host))                                                            \
+  X(cuMemHostGetDevicePointer, 3020, (CuDevicePtr * address, void* host, unsigned int flags))     \
+  X(cuMemcpyHtoDAsync, 3020, (CuDevicePtr to, const void* from, size_t bytes, CuStream stream))   \
+  X(cuMemcpyDtoHAsync, 3020, (void* to, CuDevicePtr from, size_t bytes, CuStream stream))         \
+  X(cuMemsetD8Async, 3020, (CuDevicePtr to, unsigned char value, size_t bytes, CuStream stream))  \
+  X(cuStreamCreate, 2000, (CuStream * stream, unsigned int flags))                                \
+  X(cuStreamDestroy, 4000, (CuStream stream))                                                     \
+  X(cuStreamQuery, 2000, (CuStream stream))                                                       \
+  X(cuEventCreate, 2000, (CuEvent * event, unsigned int flags))                                   \
+  X(cuEventDestroy, 4000, (CuEvent event))                                                        \
+  X(cuEventRecord, 2000, (CuEvent event, CuStream stream))                                        \
+  X(cuEventQuery, 2000, (CuEvent event))                                                          \
+  X(cuModuleLoadData, 2000, (CuModule * module, const void* image))                               \
+  X(cuModuleUnload, 2000, (CuModule module))                                                      \
+  X(cuModuleGetGlobal, 3020,                                                                      \
+    (CuDevicePtr * address, size_t * bytes, CuModule module, const char* name))                   \
+  X(cuModuleGetFunction, 2000, (CuFunction * function, CuModule module, const char* name))        \
+  X(cuFuncGetAttribute, 2020, (int* value, int attribute, CuFunction function))                   \
+  X(cuFuncSetAttribute, 9000, (CuFunction function, int attribute, int value))                    \
+  X(cuLaunchKernel, 4000,                                                                         \
+    (CuFunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,          \
+     unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, \
+     CuStream stream, void** params, void** extra))                                               \
+  X(cuGraphCreate, 10000, (CuGraph * graph, unsigned int flags))                                  \
+  X(cuGraphDestroy, 10000, (CuGraph graph))                                                       \
+  X(cuGraphAddKernelNode, 12000,                                                                  \
+    (CuGraphNode * node, CuGraph graph, const CuGraphNode* after, size_t after_count,             \
+     const CuKernelNodeParams* params))                                                           \
+  X(cuGraphInstantiateWithFlags, 11040,                                                           \
+    (CuGraphExec * executable, CuGraph graph, unsigned long long flags))                          \
+  X(cuGraphUpload, 11010, (CuGraphExec executable, CuStream stream))                              \
+  X(cuGraphLaunch, 10000, (CuGraphExec executable, CuStream stream))                              \
   X(cuGraphExecDestroy, 10000, (CuGraphExec executable))
 
 // Used where the driver has them.

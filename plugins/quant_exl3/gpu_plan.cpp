@@ -24,33 +24,18 @@ enum class Way {
 /// One product after the other, which share their encoded rows' memory.
 bool is_many(Way way) { return way == Way::kMany || way == Way::kWgmma; }
 
-/// How exl3_few divides k: over blocks whose sums meet in a cluster where the platform has
-/// clusters, else over all segments, whose sums meet in memory.
-kernels::Exl3Split split_of(const char* platform, uint64_t n, uint64_t k) {
-  const uint64_t most = kernels::find_platform(platform)->cluster_blocks;
-  const uint64_t tuned = kernels::tuned(platform, kernels::Choice::kExl3Segments, n, k);
-  const uint32_t inputs = static_cast<uint32_t>(kernels::exl3_padded(k));
-  return kernels::exl3_few_split(
-      inputs, most == 1 ? kernels::exl3_segments(inputs)
-                        : static_cast<uint32_t>(std::clamp<uint64_t>(tuned, 1, most)));
-}
-bool has_clusters(const char* platform) {
-  return kernels::find_platform(platform)->cluster_blocks != 1;
-}
-
 /// Encoding a row in every block that needs it costs about a fifth of decoding the block's weights,
 /// a launch of its own about 2 us; kernels/<platform>/tuning.yaml says where they meet. exl3_many
-/// has a block for 128 outputs of all of k only. What a block cannot encode goes before it.
+/// has a block for 128 outputs of all of k only.
 Way way_of(const char* platform, uint64_t rows, uint64_t experts, uint64_t n, uint64_t k) {
   using kernels::Choice;
   const auto above = [&](Choice choice) { return kernels::tuned(platform, choice, n, k); };
-  const bool encodes = split_of(platform, n, k).rounds <= kernels::kExl3StagedRows;
   if (experts == 0) {
-    if (encodes && rows <= above(Choice::kExl3Few)) return Way::kAlone;
+    if (rows <= above(Choice::kExl3Few)) return Way::kAlone;
     if (rows > above(Choice::kExl3Wgmma)) return Way::kWgmma;
     return rows <= above(Choice::kExl3Many) ? Way::kFew : Way::kMany;
   }
-  if (encodes && rows <= above(Choice::kExl3ExpertsFew)) return Way::kAlone;
+  if (rows <= above(Choice::kExl3ExpertsFew)) return Way::kAlone;
   const uint64_t each = (rows - 1) / experts + 1;
   if (each > above(Choice::kExl3ExpertsWgmma)) return Way::kWgmma;
   return each <= above(Choice::kExl3ExpertsMany) ? Way::kFew : Way::kMany;
@@ -86,8 +71,7 @@ Workspace workspace_of(const char* platform, uint64_t rows, uint64_t n, uint64_t
                                          : Wide{(rows + 15) / 16 * 16};
   const Wide encoded = way == Way::kAlone ? 0 : aligned(places * k * 2);
   const Wide part = encoded + (way == Way::kAlone ? 0 : aligned(segments * places * 4));
-  const Wide sums = has_clusters(platform) ? 0 : segments * rows * n * 4;
-  const Wide all = is_many(way) ? part : part * parts + sums;
+  const Wide all = is_many(way) ? part : part * parts + segments * rows * n * 4;
   if (all >> 63 != 0 || places >> 32 != 0) {
     throw sdk::Failure(ATLAS_INVALID_ARGUMENT,
                        "a product of " + std::to_string(rows) + " rows needs over 2^63 bytes");
@@ -175,12 +159,9 @@ AtlasCode emit_many(Exl3Lanes lanes, const Product& first, const Product& part, 
 }
 
 /// All parts at once; rows are encoded, or by the kernel.
-AtlasCode emit_few(const char* platform, std::span<const Product> parts, Way way,
+AtlasCode emit_few(Exl3Lanes lanes, std::span<const Product> parts, Way way,
                    const Workspace& workspace, const AtlasRecordSink* sink, AtlasError* error) {
-  const Exl3Lanes lanes = lanes_of(platform);
-  const bool meets = has_clusters(platform), encodes = way == Way::kAlone;
   const Product& first = parts.front();
-  const kernels::Exl3Split split = split_of(platform, outputs_of(parts), first.k);
   const std::string name = product_kernel(way, first.format);
   sdk::Launch<kernels::Exl3FewParams> launch(name.c_str(), kernels::kExl3FewParamsDigest);
   auto& params = launch.params;
@@ -203,15 +184,15 @@ AtlasCode emit_few(const char* platform, std::span<const Product> parts, Way way
     params.n[i] = padded(part.n);
     params.outputs[i] = part.n;
     params.first_block[i] = static_cast<uint32_t>(blocks);
-    blocks += params.n[i] / kernels::kExl3Block;
+    blocks += kernels::exl3_few_blocks(lanes, params.n[i]);
     read += kernels::exl3_gpu_bytes(part.format.units, part.n, part.k) -
-            (encodes ? 0 : 2 * uint64_t{padded(part.k)});
+            (way == Way::kAlone ? 0 : 2 * uint64_t{padded(part.k)});
   }
-  if (encodes) {
+  if (way == Way::kAlone) {
     launch.point(&params.x, first.x);
     launch.point(&params.source, first.source);
   }
-  if (!meets) launch.point(&params.sums, behind(first.workspace, workspace.sums));
+  launch.point(&params.sums, behind(first.workspace, workspace.sums));
   launch.point(&params.row_count, first.row_count);
   launch.point(&params.offsets, first.offsets);
   params.x_stride = first.x_stride;
@@ -222,15 +203,12 @@ AtlasCode emit_few(const char* platform, std::span<const Product> parts, Way way
   params.experts = first.experts;
   params.rows = first.max_rows;
   params.epilogue = first.epilogue;
-  params.rounds = split.rounds;
-  params.tile = kernels::exl3_few_tile(lanes, params.rows, split.rounds, encodes);
   // A run is found by its expert, or by its first row where rows are fewer than experts.
   params.by_row = first.experts != 0 && first.max_rows < first.experts ? 1 : 0;
   const uint32_t runs = first.experts == 0 ? 1 : std::min(first.max_rows, first.experts);
-  launch.grid(static_cast<uint32_t>(blocks), runs, split.blocks);
-  launch.block(kernels::exl3_few_threads(lanes));
-  launch.shared_bytes(
-      kernels::exl3_few_shared(lanes, params.units, split, params.rows, encodes, meets));
+  launch.grid(static_cast<uint32_t>(blocks), runs, kernels::exl3_segments(params.k));
+  launch.block(kernels::kExl3FewThreads);
+  launch.shared_bytes(kernels::exl3_few_shared(lanes, first.format.units, way == Way::kAlone));
   launch.bytes_read(first.busy * read);
   return launch.emit(sink, error);
 }
@@ -273,7 +251,7 @@ AtlasCode plan_gpu_products(const char* platform, std::span<const Product> parts
         first, parts[i], way, behind(first.workspace, i * workspace.part), workspace, sink, error);
     if (code != ATLAS_OK) return code;
   }
-  return emit_few(platform, parts, way, workspace, sink, error);
+  return emit_few(lanes, parts, way, workspace, sink, error);
 }
 
 AtlasCode plan_gpu_gather(const AtlasGatherProblem& problem, Format format,

@@ -21,10 +21,8 @@ ATLAS_CPU_KERNEL(test_mix, TestMixParams) {
   }
 }
 
-// As a GPU's kernel that waits by itself for the one before it, and one of clusters.
+// As a GPU's kernel that waits by itself for the one before it.
 extern "C" {
-extern __attribute__((visibility("default"))) const uint32_t atlas_clusters_test_iota;
-__attribute__((used)) const uint32_t atlas_clusters_test_iota = 1;
 extern __attribute__((visibility("default"))) const uint32_t atlas_waits_test_mix;
 __attribute__((used)) const uint32_t atlas_waits_test_mix = 1;
 }

@@ -26,9 +26,6 @@
 #if defined(ATLAS_ARCH_GB10)
 #define ATLAS_HAS_MMA_FP4 1
 #endif
-#if defined(ATLAS_ARCH_H200) || defined(ATLAS_ARCH_GB10)
-#define ATLAS_HAS_CLUSTERS 1
-#endif
 #if defined(ATLAS_ARCH_H200)
 #define ATLAS_HAS_WGMMA 1
 #define ATLAS_HAS_BULK_COPY 1

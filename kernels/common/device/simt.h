@@ -90,11 +90,6 @@ ATLAS_SIMT void phase_arrive(const void* barrier, uint32_t expected_bytes, Site 
 ATLAS_SIMT void phase_wait(const void* barrier, uint32_t parity, Site site);
 ATLAS_SIMT void bulk_copy(void* shared_to, const void* from, uint32_t bytes, const void* barrier,
                           Site site);
-/// The barrier of a cluster's blocks, and 4 bytes for the shared memory of block `z` of it
-/// (cluster.h). `releases`: an arrival that orders memory.
-ATLAS_SIMT void cluster_arrive(bool releases, Site site);
-ATLAS_SIMT void cluster_wait(Site site);
-ATLAS_SIMT void cluster_write(void* mine, uint32_t z, const void* from, uint32_t bytes, Site site);
 ATLAS_SIMT void pause(Site site);
 ATLAS_SIMT uint64_t clock_ns();
 

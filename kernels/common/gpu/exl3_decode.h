@@ -85,12 +85,6 @@ class Exl3Stream {
   /// `ring`: kSlots pairs, of this warp alone. A lane reads what it has copied itself.
   ATLAS_DEVICE Exl3Stream(const uint8_t* from, uint32_t pairs, uint8_t* ring)
       : from_(from), left_(pairs), ring_(ring) {}
-  /// All pairs have begun: go_on() may say what others come behind them.
-  ATLAS_DEVICE bool all_begun() const { return left_ == 0; }
-  ATLAS_DEVICE void go_on(const uint8_t* from, uint32_t pairs) {
-    from_ = from;
-    left_ = pairs;
-  }
   ATLAS_DEVICE void begin() {
     if (left_ == 0) return;
     exl3_each_read<kUnits>([&](uint32_t offset, uint32_t, uint32_t count) {

@@ -271,8 +271,8 @@ ATLAS_DEVICE void exl3_encode_rows(const Exl3EncodeParams& params) {
     quad = {exl3_floats(params.x + from * params.x_stride, k, params.inputs),
             exl3_scales(weight, k)};
   }
-  const float power = exl3_encode_segment(
-      quad, warp_index(), blocks, shared_memory<uint32_t>(), [&](uint32_t k, uint32_t two) {
+  const float power =
+      exl3_encode_segment(quad, blocks, shared_memory<uint32_t>(), [&](uint32_t k, uint32_t two) {
         Order::put_two(params, place, first * kExl3Block + k, two);
         for (uint32_t fill = place + 1; fill < end; ++fill) {
           Order::put_two(params, fill, first * kExl3Block + k, 0);

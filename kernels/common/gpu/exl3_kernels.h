@@ -34,7 +34,7 @@ ATLAS_DEVICE void exl3_with_units(uint32_t units, const Call& call) {
 }  // namespace atlas::kernels
 
 #define ATLAS_EXL3_KERNELS(name, codebook)                                                        \
-  ATLAS_EXL3_FEW_KERNEL(exl3_few_##name, Exl3FewParams, kExl3FewThreads, 2) {                     \
+  ATLAS_EARLY_KERNEL(exl3_few_##name, Exl3FewParams, kExl3FewThreads, 4) {                        \
     exl3_with_units<codebook>(                                                                    \
         params.units, [&](auto units) { exl3_few<codebook, decltype(units)::kUnits>(params); });  \
   }                                                                                               \
@@ -48,7 +48,7 @@ ATLAS_DEVICE void exl3_with_units(uint32_t units, const Call& call) {
 
 /// exl3_few for one number of half bits: fewer registers than all together need, so that `blocks`
 /// of them fit a multiprocessor.
-#define ATLAS_EXL3_FEW(name, codebook, units, blocks)                              \
-  ATLAS_EXL3_FEW_KERNEL(exl3_few_##name, Exl3FewParams, kExl3FewThreads, blocks) { \
-    exl3_few<codebook, units>(params);                                             \
+#define ATLAS_EXL3_FEW(name, codebook, units, blocks)                           \
+  ATLAS_EARLY_KERNEL(exl3_few_##name, Exl3FewParams, kExl3FewThreads, blocks) { \
+    exl3_few<codebook, units>(params);                                          \
   }

@@ -185,10 +185,10 @@ ATLAS_DEVICE void exl3_many_outputs(const Exl3ProductGpuParams& params, const Ex
     }
   }
   block_barrier();
-  const uint32_t output = block_index() * kExl3Block + 4 * lane_index();
   for (uint32_t r = warp_index(); r < tile.rows; r += kExl3ManyWarps) {
     exl3_write_outputs(load_as<Floats4>(rows + r * kExl3ManyRowBytes + 16 * lane_index()),
-                       exl3_scales(weight + 2 * uint64_t{params.k}, output), output, params.outputs,
+                       weight + 2 * uint64_t{params.k},
+                       block_index() * kExl3Block + 4 * lane_index(), params.outputs,
                        params.y + uint64_t{tile.begin + r} * params.y_stride, params.epilogue);
   }
 }

@@ -52,14 +52,11 @@ ATLAS_DEVICE device::Floats4 exl3_butterflies(device::Floats4 v) {
 }
 
 /// Four float16 scales.
-ATLAS_DEVICE device::Floats4 exl3_scales(const device::Words2& two) {
+ATLAS_DEVICE device::Floats4 exl3_scales(const uint8_t* scales, uint32_t first) {
+  const device::Words2 two = device::load_as<device::Words2>(scales + 2 * first);
   return {{device::f16_low(two.w[0]), device::f16_high(two.w[0]), device::f16_low(two.w[1]),
            device::f16_high(two.w[1])}};
 }
-ATLAS_DEVICE device::Floats4 exl3_scales(const uint8_t* scales, uint32_t first) {
-  return exl3_scales(device::load_as<device::Words2>(scales + 2 * first));
-}
-
 /// Four floats of a row from element k on; those from `count` on are zeros. Rows are aligned to 16
 /// bytes or not, all lanes alike.
 ATLAS_DEVICE device::Floats4 exl3_floats(const float* row, uint32_t k, uint32_t count) {
@@ -101,30 +98,31 @@ struct Exl3Quad {
   device::Floats4 x, scales;
 };
 
-/// Encodes one segment of one row by kExl3EncodeWarps warps: each, `warp` of them, does a block of
-/// 128 inputs, a lane `quad`, from element 4 * lane on. All threads of the block come; those with
-/// no segment have no `blocks`. `largest`: a word of shared memory for each of the warps, 16 bytes
-/// in all, which nobody else touches before the block's next barrier but one. put(k, two words of
-/// four f16) gets four elements, k from the segment's begin. Returns the segment's power of two.
+/// Encodes one segment of one row; all threads of a block of kExl3EncodeThreads take part, a warp
+/// does a block of 128 inputs, a lane `quad`, from element 4 * lane on. `largest`: a word of shared
+/// memory for each warp. put(k, two words of four f16) gets four elements, k from the segment's
+/// begin. Returns the segment's power of two to all threads.
 template <typename Put>
-ATLAS_DEVICE float exl3_encode_segment(const Exl3Quad& quad, uint32_t warp, uint32_t blocks,
-                                       uint32_t* largest, const Put& put) {
+ATLAS_DEVICE float exl3_encode_segment(const Exl3Quad& quad, uint32_t blocks, uint32_t* largest,
+                                       const Put& put) {
   using namespace device;
-  static_assert(kExl3EncodeWarps == kExl3SegmentBlocks && kExl3EncodeWarps == 4);
+  static_assert(kExl3EncodeWarps == kExl3SegmentBlocks, "a warp does a block");
+  const uint32_t warp = warp_index();
   Floats4 v{};
-  uint32_t most = 0;
   if (warp < blocks) {
     ATLAS_UNROLL
     for (uint32_t i = 0; i < 4; ++i) v.f[i] = quad.x.f[i] * quad.scales.f[i];
     v = exl3_butterflies(v);
-    most = exl3_largest(v);
+    const uint32_t most = exl3_largest(v);
+    if (lane_index() == 0) store(largest + warp, most);
   }
-  if (lane_index() == 0) store(largest + warp, most);
   block_barrier();  // all blocks' largest values are written before they are read
-  const Words4 all = load_as<Words4>(largest);
-  most = 0;
-  ATLAS_UNROLL
-  for (const uint32_t other : all.w) most = other > most ? other : most;
+  uint32_t most = 0;
+  for (uint32_t b = 0; b < blocks; ++b) {
+    const uint32_t other = load(largest + b);
+    most = other > most ? other : most;
+  }
+  block_barrier();  // and read before the next row overwrites them
   const int32_t power = exl3_exponent(most);
   if (warp < blocks) {
     const float scale = exl3_power_of_two(-power);
@@ -135,11 +133,11 @@ ATLAS_DEVICE float exl3_encode_segment(const Exl3Quad& quad, uint32_t warp, uint
   return exl3_power_of_two(power);
 }
 
-/// Four transformed outputs of a row, from `output` on, times `scales`, into y (plus it).
-ATLAS_DEVICE void exl3_store_outputs(device::Floats4 total, const device::Floats4& scales,
-                                     uint32_t output, uint32_t outputs, float* y,
-                                     uint32_t epilogue) {
+/// Four transformed outputs of a row, from `output` on, times their scales, into y (plus it).
+ATLAS_DEVICE void exl3_store_outputs(device::Floats4 total, const uint8_t* svh, uint32_t output,
+                                     uint32_t outputs, float* y, uint32_t epilogue) {
   using namespace device;
+  const Floats4 scales = exl3_scales(svh, output);
   ATLAS_UNROLL
   for (uint32_t i = 0; i < 4; ++i) {
     total.f[i] *= scales.f[i];
@@ -157,18 +155,11 @@ ATLAS_DEVICE void exl3_store_outputs(device::Floats4 total, const device::Floats
   }
 }
 
-/// The same, with the scales of svh.
-ATLAS_DEVICE void exl3_store_outputs(device::Floats4 total, const uint8_t* svh, uint32_t output,
-                                     uint32_t outputs, float* y, uint32_t epilogue) {
-  exl3_store_outputs(total, exl3_scales(svh, output), output, outputs, y, epilogue);
-}
-
 /// Step 4 for one row and a block of 128 outputs, of `outputs` in all: a warp. `total`: the lane's
-/// four, from `output` on, `scales` theirs of svh.
-ATLAS_DEVICE void exl3_write_outputs(device::Floats4 total, const device::Floats4& scales,
-                                     uint32_t output, uint32_t outputs, float* y,
-                                     uint32_t epilogue) {
-  exl3_store_outputs(exl3_butterflies(total), scales, output, outputs, y, epilogue);
+/// four, from `output` on.
+ATLAS_DEVICE void exl3_write_outputs(device::Floats4 total, const uint8_t* svh, uint32_t output,
+                                     uint32_t outputs, float* y, uint32_t epilogue) {
+  exl3_store_outputs(exl3_butterflies(total), svh, output, outputs, y, epilogue);
 }
 
 }  // namespace atlas::kernels

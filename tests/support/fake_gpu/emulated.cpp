@@ -135,9 +135,7 @@ class EmulatedMachine final : public Machine {
 
   void execute(const Launch& launch) override {
     const std::lock_guard run_lock(run_mutex_);
-    // Blocks run together if the launch says so.
-    const simt::Kernel kernel{launch.kernel->name, launch.kernel->lane, launch.kernel->threads,
-                              launch.cluster_blocks == launch.grid[2]};
+    const simt::Kernel kernel{launch.kernel->name, launch.kernel->lane, launch.kernel->threads};
     simt::Launch how;
     std::copy(launch.grid, launch.grid + 3, how.grid);
     how.threads = launch.block[0] * launch.block[1] * launch.block[2];

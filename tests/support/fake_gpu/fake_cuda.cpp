@@ -114,7 +114,6 @@ CuResult cuDeviceGetAttribute(int* value, int attribute, CuDevice device) {
       {kCuComputeCapabilityMajor, sm / 10},
       {kCuComputeCapabilityMinor, sm % 10},
       {kCuMaxSharedMemoryPerBlockOptin, kMostSharedBytes},
-      {kCuClusterLaunch, sm >= 90 ? 1 : 0},
   };
   const auto found = values.find(attribute);
   if (found == values.end()) return kCuInvalidValue;
@@ -271,9 +270,6 @@ CuResult cuModuleGetFunction(CuFunction* function, CuModule module, const char* 
   ATLAS_FAKE_BEGIN();
   Kernel* kernel = machine().kernel(reinterpret_cast<Module*>(module), name);
   if (kernel == nullptr) return kCuNotFound;
-  const std::string mark =
-      "atlas_clusters_" + std::string(name).substr(std::strlen("atlas_kernel_"));
-  kernel->clusters = machine().has_symbol(reinterpret_cast<Module*>(module), mark.c_str());
   *function = reinterpret_cast<CuFunction>(kernel);
   return kCuSuccess;
 }
@@ -315,30 +311,18 @@ CuResult cuFuncGetParamInfo(CuFunction function, size_t index, size_t* offset, s
   *bytes = kernel_of(function)->params_bytes;
   return kCuSuccess;
 }
-// A kernel that stores to other blocks needs them to be there, which a real driver finds out later.
-bool has_its_clusters(const Launch& launch) {
-  return !launch.kernel->clusters || launch.cluster_blocks == launch.grid[2];
-}
-bool set_attribute(int attribute, const CuLaunchAttributeValue& value, Launch* launch) {
-  return attribute == kCuLaunchClusterDimension &&
-         machine().set_cluster({value.cluster.x, value.cluster.y, value.cluster.z}, launch);
-}
-CuResult cuLaunchKernelEx(const CuLaunchConfig* config, CuFunction function, void** params,
-                          void** extra) {
+CuResult cuLaunchKernel(CuFunction function, unsigned int grid_x, unsigned int grid_y,
+                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                        unsigned int block_z, unsigned int shared_bytes, CuStream stream,
+                        void** params, void** extra) {
   ATLAS_FAKE_BEGIN();
-  if (!machine().has_stream(stream_of(config->stream)) || extra != nullptr) return kCuInvalidValue;
+  if (!machine().has_stream(stream_of(stream)) || extra != nullptr) return kCuInvalidValue;
   Launch launch;
-  if (!machine().prepare(kernel_of(function), {config->grid_x, config->grid_y, config->grid_z},
-                         {config->block_x, config->block_y, config->block_z}, config->shared_bytes,
-                         params[0], &launch)) {
+  if (!machine().prepare(kernel_of(function), {grid_x, grid_y, grid_z}, {block_x, block_y, block_z},
+                         shared_bytes, params[0], &launch)) {
     return kCuInvalidValue;
   }
-  for (unsigned int i = 0; i < config->attribute_count; ++i) {
-    const CuLaunchAttribute& attribute = config->attributes[i];
-    if (!set_attribute(attribute.id, attribute.value, &launch)) return kCuInvalidValue;
-  }
-  if (!has_its_clusters(launch)) return kCuInvalidValue;
-  machine().submit(stream_of(config->stream), {launch});
+  machine().submit(stream_of(stream), {launch});
   return kCuSuccess;
 }
 
@@ -366,12 +350,6 @@ CuResult cuGraphAddKernelNode(CuGraphNode* node, CuGraph graph, const CuGraphNod
   *node = reinterpret_cast<CuGraphNode>(&graph_of(graph)->nodes.back());
   return kCuSuccess;
 }
-CuResult cuGraphKernelNodeSetAttribute(CuGraphNode node, int attribute,
-                                       const CuLaunchAttributeValue* value) {
-  ATLAS_FAKE_BEGIN();
-  const bool set = set_attribute(attribute, *value, &reinterpret_cast<Node*>(node)->launch);
-  return set ? kCuSuccess : kCuInvalidValue;
-}
 CuResult cuGraphAddDependencies(CuGraph, const CuGraphNode* from, const CuGraphNode* to,
                                 const CuGraphEdgeData* edges, size_t count) {
   ATLAS_FAKE_BEGIN();
@@ -385,9 +363,6 @@ CuResult cuGraphAddDependencies(CuGraph, const CuGraphNode* from, const CuGraphN
 }
 CuResult cuGraphInstantiateWithFlags(CuGraphExec* executable, CuGraph graph, unsigned long long) {
   ATLAS_FAKE_BEGIN();
-  for (const Node& node : graph_of(graph)->nodes) {
-    if (!has_its_clusters(node.launch)) return kCuInvalidValue;
-  }
   Executable* made = machine().instantiate(*graph_of(graph));
   if (made == nullptr) return kCuInvalidValue;
   *executable = reinterpret_cast<CuGraphExec>(made);

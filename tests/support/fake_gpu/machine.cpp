@@ -346,15 +346,6 @@ bool Machine::prepare(Kernel* kernel, const uint32_t (&grid)[3], const uint32_t 
   return true;
 }
 
-bool Machine::set_cluster(const uint32_t (&blocks)[3], Launch* launch) const {
-  if (blocks[0] != 1 || blocks[1] != 1 || blocks[2] == 0 || blocks[2] > kMostClusterBlocks ||
-      launch->grid[2] % blocks[2] != 0) {
-    return false;
-  }
-  launch->cluster_blocks = blocks[2];
-  return true;
-}
-
 void Machine::translate(std::vector<std::byte>& params) {
   for (size_t at = 0; at + 8 <= params.size(); at += 8) {
     uint64_t word;

@@ -28,7 +28,6 @@ namespace atlas::fake_gpu {
 inline constexpr uint32_t kSharedBytes = 48 * 1024;       // a block's without asking
 inline constexpr uint32_t kMostSharedBytes = 227 * 1024;  // a Hopper block's
 inline constexpr uint32_t kMostThreads = 1024;
-inline constexpr uint32_t kMostClusterBlocks = 8;
 inline constexpr uint32_t kMostGrid[3] = {0x7fffffff, 65535, 65535};
 
 struct Module {
@@ -43,7 +42,6 @@ struct Kernel {
   void (*lane)(const void*) = nullptr;  // of an emulated one, and the threads that it is made for
   uint32_t threads = 0;
   uint32_t allowed_shared = kSharedBytes;
-  bool clusters = false;  // its module says that its blocks along z are a cluster
 };
 
 struct Launch {
@@ -52,7 +50,6 @@ struct Launch {
   uint32_t block[3];
   uint32_t shared_bytes;
   std::vector<std::byte> params;  // translated
-  uint32_t cluster_blocks = 0;    // along z; 0: no clusters
 };
 
 struct Node {
@@ -146,8 +143,6 @@ class Machine {
   Executable* instantiate(const Graph& graph);
   void close_executable(Executable* executable);
 
-  /// Clusters of blocks along z. False: sizes that no device runs.
-  bool set_cluster(const uint32_t (&blocks)[3], Launch* launch) const;
   /// Copies parameters with their pointers translated. False: a shape that no device runs.
   bool prepare(Kernel* kernel, const uint32_t (&grid)[3], const uint32_t (&block)[3],
                uint32_t shared_bytes, const void* params, Launch* launch);

@@ -76,8 +76,6 @@ void Region::attach(std::byte* memory, uint64_t bytes) {
 }
 
 void Region::forget(uint64_t garbage) {
-  // What another block did there is no access of this.
-  std::fill(page_launch_.begin(), page_launch_.end(), 0u);
   std::fill(written_.begin(), written_.end(), uint8_t{0});
   // Quiet NaNs as float32, and different ones for each seed.
   const auto pattern = static_cast<uint32_t>(0x7fc00000u | (garbage & 0x3fffffu));
@@ -200,9 +198,7 @@ bool Run::ordered(Stamp access) const {
     }
   }
   if (access.epoch() == Stamp::kMaxCount || access.clock() == Stamp::kMaxCount) return true;
-  if (me.known.covers(access) || block.known.covers(access)) return true;
-  const ClusterPast* const past = newer(me.past.get(), block.past.get());
-  return past != nullptr && past->known.covers(access);
+  return me.known.covers(access) || block.known.covers(access);
 }
 
 void Run::report_race(const Place& place, uint32_t bytes, Stamp other, Site other_site,
@@ -221,6 +217,11 @@ void Run::order_read(const Place& place, uint32_t bytes, bool atomic, Site site)
   if (!place.region->writable) return;
   const Stamp mine = stamp(atomic);
   for (Granule& granule : place.region->granules(place.offset, bytes, number_)) {
+    // Shared memory is handed from block to block: what another block did there is no access of
+    // this.
+    if (place.region->shared && granule.write && granule.write.block() != mine.block())
+      granule = {};
+    if (place.region->shared && granule.read && granule.read.block() != mine.block()) granule = {};
     if (granule.write && !(atomic && granule.write.atomic()) && !ordered(granule.write)) {
       return report_race(place, bytes, granule.write, granule.write_site, "reads", "wrote", site);
     }
@@ -239,6 +240,9 @@ void Run::order_read(const Place& place, uint32_t bytes, bool atomic, Site site)
 void Run::order_write(const Place& place, uint32_t bytes, bool atomic, Site site) {
   const Stamp mine = stamp(atomic);
   for (Granule& granule : place.region->granules(place.offset, bytes, number_)) {
+    if (place.region->shared && granule.write && granule.write.block() != mine.block())
+      granule = {};
+    if (place.region->shared && granule.read && granule.read.block() != mine.block()) granule = {};
     if (granule.write && !(atomic && granule.write.atomic()) && !ordered(granule.write)) {
       return report_race(place, bytes, granule.write, granule.write_site, "writes", "wrote", site);
     }
@@ -269,10 +273,7 @@ void Run::read(const void* from, void* to, uint32_t bytes, Site site) {
 void Run::write(void* to, const void* from, uint32_t bytes, Site site) {
   advanced_ = true;
   Place place;
-  if (resolve(to, bytes, true, site, place)) write_at(place, from, bytes, site);
-}
-
-void Run::write_at(const Place& place, const void* from, uint32_t bytes, Site site) {
+  if (!resolve(to, bytes, true, site, place)) return;
   order_write(place, bytes, false, site);
   std::memcpy(place.bytes(), from, bytes);
   for (uint32_t i = 0; i + 4 <= bytes; i += 4) {
@@ -294,11 +295,6 @@ void Run::add_own(const Lane& of, Knowledge& to) const {
   }
   to.join(of.known);
   to.join(of.home->known);
-}
-
-void Run::add_past(const Lane& of, Knowledge& to) const {
-  const ClusterPast* const past = newer(of.past.get(), of.home->past.get());
-  if (past != nullptr) to.join(past->known);
 }
 
 uint64_t Run::atomic(AtomicOp op, void* at, uint64_t operand, uint64_t expected, uint32_t bytes,
@@ -332,7 +328,6 @@ uint64_t Run::atomic(AtomicOp op, void* at, uint64_t operand, uint64_t expected,
     if (op == AtomicOp::kStore) sync_[key].clear();
     if (releases(order)) {
       add_own(*lane, sync_[key]);
-      add_past(*lane, sync_[key]);
       ++lane->clock;
     } else if (!lane->released.empty()) {
       sync_[key].join(lane->released);
@@ -365,7 +360,6 @@ void Run::fence(Order order) {
   if (releases(order)) {
     lane->released.clear();
     add_own(*lane, lane->released);
-    add_past(*lane, lane->released);
     ++lane->clock;
   }
 }

@@ -24,8 +24,7 @@ class EmulatedPack {
 
   simt::Kernel kernel(const std::string& name) const {
     return {name, reinterpret_cast<void (*)(const void*)>(symbol("atlas_kernel_" + name)),
-            *static_cast<const uint32_t*>(symbol("atlas_threads_" + name)),
-            dlsym(handle_, ("atlas_clusters_" + name).c_str()) != nullptr};
+            *static_cast<const uint32_t*>(symbol("atlas_threads_" + name))};
   }
   uint64_t params_digest(const std::string& name) const {
     return *static_cast<const uint64_t*>(symbol("atlas_params_" + name));

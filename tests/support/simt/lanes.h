@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -74,15 +73,12 @@ using HostRegions = std::map<uint64_t, std::unique_ptr<Region>>;
 
 // ---- Lanes ----
 
-enum class LaneState : uint8_t { kReady, kAtBarrier, kAtWarpCall, kAtCluster, kPaused, kReturned };
+enum class LaneState : uint8_t { kReady, kAtBarrier, kAtWarpCall, kPaused, kReturned };
 enum class WarpCall : uint8_t {
   kBarrier,
   kShuffle,
   kBallot,
   kMatrix,
-  kClusterBegin,
-  kClusterArrive,
-  kClusterWait,
   kWgmma,
   kWgmmaFence,
   kWgmmaCommit,
@@ -106,13 +102,6 @@ struct PhaseBarrier {
   Knowledge ended;                // and of those before
   std::vector<AsyncCopy> copies;  // begun, and not come
 };
-
-/// What lies before the phases of a cluster's barrier that have ended.
-struct ClusterPast {
-  uint32_t phase = 0;  // how many
-  Knowledge known;
-};
-const ClusterPast* newer(const ClusterPast* a, const ClusterPast* b);
 
 /// A matrix instruction of four warps while it runs: one warp's part.
 struct RunningMatrix {
@@ -175,9 +164,6 @@ struct Lane : LaneView {
   uint64_t matrix_b = 0;
   bool add = false;
 
-  uint32_t cluster_arrivals = 0, cluster_waits = 0;
-  std::shared_ptr<const ClusterPast> past;  // as of its last wait
-
   uint32_t polls = 0;  // atomic operations that changed nothing, one after another
 
   // Order.
@@ -203,27 +189,6 @@ struct Warp {
   uint32_t matrix_count = 0;
 };
 
-/// Blocks that run together: those along z, or one.
-struct Cluster {
-  std::vector<Block*> blocks;  // by z
-  uint32_t threads = 0;        // of all
-  uint32_t arrived = 0;        // in the present phase
-  uint32_t gone = 0;           // that have returned and did not arrive in the present phase
-  uint32_t left = 0;           // that have returned
-  uint32_t phase = 0;
-  Knowledge gathering;  // what lies before the end of the present phase
-  std::shared_ptr<const ClusterPast> past;
-
-  void begin(std::span<Block* const> members);
-};
-
-/// The last store of another block's thread to a block's shared memory.
-struct Guest {
-  Stamp stamp;
-  Site site;
-  const Lane* lane = nullptr;
-};
-
 struct Block {
   uint32_t linear = 0;
   uint32_t epoch = 0;
@@ -235,9 +200,6 @@ struct Block {
   std::vector<uint32_t> warp_order;
   Region shared;
   Knowledge known;
-  Cluster* cluster = nullptr;
-  std::shared_ptr<const ClusterPast> past;  // as of its last barrier
-  std::map<uint64_t, Guest> guests;         // by block and thread
   std::map<uint64_t, PhaseBarrier> phases;  // by their place in shared memory
   std::vector<uint64_t> recent;             // sectors read, by a hash of their address
 };
@@ -269,10 +231,6 @@ class Run {
   void phase_wait(const void* barrier, uint32_t parity, Site site);
   void bulk_copy(void* to, const void* from, uint32_t bytes, const void* barrier, Site site);
 
-  // Clusters (cluster.cpp).
-  void cluster_wait(Site site);
-  void cluster_write(void* mine, uint32_t z, const void* from, uint32_t bytes, Site site);
-
   // Waiting (run.cpp).
   void block_barrier(Site site);
   void warp_call(WarpCall call, uint32_t mask, Site site);
@@ -292,7 +250,6 @@ class Run {
   };
 
   void run();
-  void end_block(Block& block);
   void begin_block(Block& block, uint32_t linear);
   bool run_block(Block& block);
   void leave();  // to another lane, or to run()
@@ -303,11 +260,6 @@ class Run {
   void complete(Warp& warp, uint32_t mask);
   void sync_warp(Warp& warp, uint32_t mask);
   void run_matrix(Warp& warp);
-
-  void arrive_at_cluster(Lane& of, bool releases);
-  void open_cluster(Cluster& cluster);
-  void leave_cluster(Lane& of);
-  void check_guests(Block& block);
 
   PhaseBarrier* phase_of(const void* barrier, Site site);
   void deliver(PhaseBarrier& barrier);
@@ -323,7 +275,6 @@ class Run {
   void report_stuck(std::span<Block* const> blocks);
   std::string lane_place(const Lane& of) const;
 
-  void write_at(const Place& place, const void* from, uint32_t bytes, Site site);
   Region* host_region(uint64_t address, uint64_t& offset) const;
   bool resolve(const void* address, uint32_t bytes, bool writes, Site site, Place& place);
   bool check_written(const Place& place, uint32_t bytes, Site site, const char* what);
@@ -336,7 +287,6 @@ class Run {
   Stamp stamp(bool atomic) const;
   void enter_epoch(Lane& of) const;
   void add_own(const Lane& of, Knowledge& to) const;
-  void add_past(const Lane& of, Knowledge& to) const;
 
   std::vector<std::unique_ptr<Region>>& regions_;
   HostRegions& host_;
@@ -344,7 +294,6 @@ class Run {
   const Launch& launch_;
   uint32_t number_;
   uint32_t blocks_ = 0;
-  std::vector<std::unique_ptr<Cluster>> clusters_;  // of the blocks that run
   Report report_;
   std::map<std::pair<FaultKind, std::pair<std::string, uint32_t>>, size_t> fault_index_;
   std::unordered_map<uint64_t, Knowledge> sync_;  // by address: what its writers released

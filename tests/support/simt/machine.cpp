@@ -46,8 +46,6 @@ std::string_view fault_name(FaultKind kind) {
       return "no proxy fence";
     case FaultKind::kPhase:
       return "barrier of phases";
-    case FaultKind::kCluster:
-      return "cluster out of order";
     case FaultKind::kMatrix:
       return "matrix instruction";
     case FaultKind::kReplication:
@@ -246,15 +244,6 @@ void phase_wait(const void* barrier, uint32_t parity, Site site) {
 }
 void bulk_copy(void* shared_to, const void* from, uint32_t bytes, const void* barrier, Site site) {
   running->bulk_copy(shared_to, from, bytes, barrier, site);
-}
-
-void cluster_arrive(bool releases, Site site) {
-  running->warp_call(releases ? WarpCall::kClusterArrive : WarpCall::kClusterBegin, 0xffffffffu,
-                     site);
-}
-void cluster_wait(Site site) { running->cluster_wait(site); }
-void cluster_write(void* mine, uint32_t z, const void* from, uint32_t bytes, Site site) {
-  running->cluster_write(mine, z, from, bytes, site);
 }
 
 void pause(Site site) { running->pause(site); }

@@ -31,7 +31,6 @@ enum class FaultKind {
   kUnderWay,          // what a matrix instruction that still runs reads or writes, touched
   kProxy,             // shared memory that no fence has shown to a matrix instruction
   kPhase,             // a barrier of phases that is none, or is used against its count
-  kCluster,           // a cluster's barrier or another block's memory, used out of order
   kMatrix,            // a matrix instruction that its order or its operands do not allow
   kReplication,       // halves of a wave that should bring the same registers to WMMA
   kStuck,             // every lane waits for something that no lane will do
@@ -74,14 +73,10 @@ struct Kernel {
   std::string name;
   void (*lane)(const void* params) = nullptr;  // runs one lane
   uint32_t threads = 0;                        // that the kernel is made for
-  bool clusters = false;                       // its blocks along z run together
 };
 /// A kernel that is declared in the same file.
 #define ATLAS_SIMT_KERNEL(name) \
   ::atlas::simt::Kernel { #name, atlas_kernel_##name, atlas_threads_##name }
-
-#define ATLAS_SIMT_CLUSTER_KERNEL(name) \
-  ::atlas::simt::Kernel { #name, atlas_kernel_##name, atlas_threads_##name, true }
 
 struct Launch {
   uint32_t grid[3] = {1, 1, 1};

@@ -21,7 +21,6 @@ constexpr size_t kRecentSectors = 1024;  // 32 KiB: a small part of a first-leve
 constexpr size_t kMaxFaults = 32;
 // Waiting loops that turn this often without anybody doing anything wait for ever.
 constexpr uint64_t kMaxIdleRounds = 100000;
-constexpr uint32_t kMaxClusterBlocks = 8;
 
 struct FreeStacks {
   std::vector<boost::context::stack_context> contexts;
@@ -47,10 +46,6 @@ const char* call_name(WarpCall call) {
     case WarpCall::kWgmmaCommit:
     case WarpCall::kWgmmaWait:
       return "a matrix instruction";
-    case WarpCall::kClusterBegin:
-    case WarpCall::kClusterArrive:
-    case WarpCall::kClusterWait:
-      return "the cluster's barrier";
   }
   return "";
 }
@@ -123,14 +118,6 @@ Report Run::finish() {
              kernel.name, kernel.threads, blocks, threads)});
     return std::move(report_);
   }
-  if (kernel.clusters && launch_.grid[2] > kMaxClusterBlocks) {
-    report_.faults.push_back(
-        {FaultKind::kLaunch, 0, 0, "", 0, 1,
-         fmt::format("launch: kernel '{}' has clusters of all blocks along z; asked for {}, of at "
-                     "most {}",
-                     kernel.name, launch_.grid[2], kMaxClusterBlocks)});
-    return std::move(report_);
-  }
   blocks_ = static_cast<uint32_t>(blocks);
   run();
   for (const auto& region : regions_) report_.traffic.push_back(region->traffic);
@@ -175,21 +162,18 @@ Stamp Run::stamp(bool atomic) const {
 void Run::sync_warp(Warp& warp, uint32_t mask) {
   uint32_t joined[Warp::kLanes] = {};
   Knowledge known;
-  std::shared_ptr<const ClusterPast> past;
   for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
     Lane& of = *warp.lanes[std::countr_zero(rest)];
     enter_epoch(of);
     for (uint32_t i = 0; i < Warp::kLanes; ++i) joined[i] = std::max(joined[i], of.seen[i]);
     joined[of.lane] = std::max(joined[of.lane], of.clock);
     known.join(of.known);
-    if (newer(past.get(), of.past.get()) != past.get()) past = of.past;
   }
   for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
     Lane& of = *warp.lanes[std::countr_zero(rest)];
     std::copy(std::begin(joined), std::end(joined), of.seen);
     ++of.clock;
     of.known.join(known);
-    of.past = past;
   }
 }
 
@@ -225,7 +209,6 @@ void Run::returned() {
       self.home->at_barrier + self.home->returned == self.home->threads) {
     open_barrier(*self.home);
   }
-  leave_cluster(self);
   leave();
 }
 
@@ -264,7 +247,6 @@ void Run::open_barrier(Block& block) {
     if (one->state != LaneState::kAtBarrier) continue;
     block.known.join(one->known);
     one->known.clear();
-    if (newer(block.past.get(), one->past.get()) != block.past.get()) block.past = one->past;
     one->state = LaneState::kReady;
     one->warp->ready |= 1u << one->lane;
   }
@@ -309,11 +291,6 @@ void Run::warp_call(WarpCall call, uint32_t mask, Site site) {
 void Run::complete(Warp& warp, uint32_t mask) {
   if (lane->call == WarpCall::kBarrier) return sync_warp(warp, mask);
   if (lane->call == WarpCall::kMatrix) return run_matrix(warp);
-  if (lane->call == WarpCall::kClusterWait) return;
-  if (lane->call == WarpCall::kClusterBegin || lane->call == WarpCall::kClusterArrive) {
-    for (Lane* one : warp.lanes) arrive_at_cluster(*one, one->call == WarpCall::kClusterArrive);
-    return;
-  }
   if (lane->call >= WarpCall::kWgmma) return run_wgmma(warp);
   uint32_t results[Warp::kLanes] = {};
   uint32_t votes = 0;
@@ -376,8 +353,6 @@ void Run::begin_block(Block& block, uint32_t linear) {
   block.linear = linear;
   block.epoch = block.at_barrier = block.returned = 0;
   block.known.clear();
-  block.past.reset();
-  block.guests.clear();
   block.phases.clear();
   block.recent.assign(kRecentSectors, ~uint64_t{0});
   block.warp_order.resize(block.warps.size());
@@ -418,8 +393,6 @@ void Run::begin_block(Block& block, uint32_t linear) {
     one.released.clear();
     one.copies.clear();
     one.proxy_fences.clear();
-    one.cluster_arrivals = one.cluster_waits = 0;
-    one.past.reset();
   }
 }
 
@@ -451,56 +424,34 @@ bool Run::release_paused(std::span<Block* const> blocks) {
   return any;
 }
 
-void Run::end_block(Block& block) {
-  check_wgmma_end(block);
-  check_guests(block);
-}
-
 void Run::run() {
-  // A cluster's blocks begin together, and give their memory back together.
-  const uint32_t size = kernel.clusters ? launch_.grid[2] : 1;
-  const uint32_t apart = blocks_ / size;  // from one of its blocks to the next
-  std::vector<uint32_t> order(apart);
+  std::vector<uint32_t> order(blocks_);
   std::iota(order.begin(), order.end(), 0u);
   if (launch_.seed != 0) std::shuffle(order.begin(), order.end(), random_);
-  const size_t resident =
-      std::min<size_t>(launch_.cooperative ? apart : (launch_.seed != 0 ? 2 : 1), apart);
-  while (pool_.size() < resident * size) pool_.push_back(std::make_unique<Block>());
-  std::vector<Cluster*> live, idle;
-  for (size_t i = 0; i < resident; ++i) {
-    clusters_.push_back(std::make_unique<Cluster>());
-    for (size_t z = 0; z < size; ++z) clusters_[i]->blocks.push_back(pool_[i * size + z].get());
-    idle.push_back(clusters_[i].get());
-  }
+  const size_t resident = launch_.cooperative ? blocks_ : (launch_.seed != 0 ? 2 : 1);
+  while (pool_.size() < std::min<size_t>(resident, blocks_))
+    pool_.push_back(std::make_unique<Block>());
+  std::vector<Block*> live, idle;
+  for (size_t i = 0; i < std::min<size_t>(resident, blocks_); ++i) idle.push_back(pool_[i].get());
 
   size_t next = 0;
   uint64_t idle_rounds = 0;
-  std::vector<Block*> active;
   for (;;) {
     while (!idle.empty() && next < order.size()) {
-      const std::vector<Block*> members = idle.back()->blocks;
-      for (uint32_t z = 0; z < size; ++z) begin_block(*members[z], order[next] + z * apart);
-      idle.back()->begin(members);
+      begin_block(*idle.back(), order[next++]);
       live.push_back(idle.back());
       idle.pop_back();
-      active.insert(active.end(), members.begin(), members.end());
-      if (launch_.seed != 0) std::shuffle(active.begin(), active.end(), random_);
-      ++next;
     }
     if (live.empty()) break;
     advanced_ = false;
     bool ran = false;
-    for (Block* block : active) ran = run_block(*block) || ran;
-    std::erase_if(active, [&](Block* block) {
-      if (block->returned != block->threads) return false;
-      end_block(*block);
-      return true;
-    });
-    std::erase_if(live, [&](Cluster* cluster) {
-      if (cluster->left != cluster->threads) return false;
-      idle.push_back(cluster);
-      return true;
-    });
+    for (Block* block : live) ran = run_block(*block) || ran;
+    for (size_t i = live.size(); i-- > 0;) {
+      if (live[i]->returned != live[i]->threads) continue;
+      check_wgmma_end(*live[i]);
+      idle.push_back(live[i]);
+      live.erase(live.begin() + static_cast<ptrdiff_t>(i));
+    }
     if (ran && advanced_) {
       idle_rounds = 0;
     } else {
@@ -508,9 +459,9 @@ void Run::run() {
     }
     // The host's turn, if nobody else has one.
     if (!advanced_ && launch_.host && !live.empty() && launch_.host()) idle_rounds = 0;
-    const bool paused = release_paused(active);
+    const bool paused = release_paused(live);
     if ((!ran && !paused && !live.empty()) || idle_rounds > kMaxIdleRounds) {
-      report_stuck(active);
+      report_stuck(live);
       break;
     }
   }
@@ -546,14 +497,6 @@ void Run::report_stuck(std::span<Block* const> blocks) {
                         block->threads - block->at_barrier, block->threads));
         break;
       }
-    }
-    for (const auto& one : block->lanes) {
-      if (one->state != LaneState::kAtCluster) continue;
-      const Cluster& cluster = *block->cluster;
-      fault(FaultKind::kCluster, *one, one->site,
-            fmt::format("waits at the cluster's barrier, which {} of its {} threads never come to",
-                        cluster.threads - cluster.arrived - cluster.gone, cluster.threads));
-      break;
     }
     for (const auto& one : block->lanes) {
       if (one->state != LaneState::kReady && one->state != LaneState::kPaused) continue;

@@ -184,7 +184,7 @@ TEST_CASE("cuda: an old driver is refused with what it lacks") {
   REQUIRE(!old);
   CHECK(old.error().code() == Code::kFailedPrecondition);
   CHECK(has(old.error().message(), "CUDA 11.4"));
-  CHECK(has(old.error().message(), "lacks cuLaunchKernelEx, cuGraphAddKernelNode"));
+  CHECK(has(old.error().message(), "lacks cuGraphAddKernelNode"));
   CHECK(has(old.error().message(), "R580"));
   const auto one =
       try_open(changed([](Script& script) { std::snprintf(script.missing, 64, "cuGraphUpload"); }));
@@ -329,33 +329,11 @@ TEST_CASE("cuda: a graph is one call a run, an eager step one a launch, with the
   ok(graph.launch(bench.stream));
   CHECK(bench.first_word() == 13);
   CHECK(gpu().calls("cuGraphLaunch") == 1);
-  CHECK(gpu().calls("cuLaunchKernelEx") == 0);
+  CHECK(gpu().calls("cuLaunchKernel") == 0);
   ok(bench.stream.fill(bench.x.address(), 0, 4096));
   ok(eager.launch(bench.stream));
   CHECK(bench.first_word() == 13);
-  CHECK(gpu().calls("cuLaunchKernelEx") == 3);
-}
-
-TEST_CASE("cuda: blocks along z of a kernel of clusters are one, in graphs and in eager steps") {
-  Bench bench(FakeCudaPlatform::script());
-  const DeviceBuffer out = take(bench.device->alloc(MemoryKind::kDevice, 64));
-  const kernels::TestIotaParams params{pointer<uint32_t>(out), 5, 1};
-  Launch launch = make_launch(take(bench.pack.kernel("test_iota")), params, 1);
-  launch.grid = {1, 1, 8};
-  for (const StepMode mode : {StepMode::kGraph, StepMode::kEager}) {
-    const StepExecutable step = take(bench.try_step({launch}, mode));
-    ok(step.launch(bench.stream));
-    CHECK(read<uint32_t>(bench.stream, out, 8) == std::vector<uint32_t>{5, 6, 7, 8, 9, 10, 11, 12});
-    CHECK(gpu().calls("cuGraphKernelNodeSetAttribute") == 1);
-  }
-  launch.name = "layer 0, gate";
-  launch.grid = {1, 1, 9};
-  const auto refused = bench.try_step({launch}, StepMode::kGraph);
-  REQUIRE(!refused);
-  CHECK(refused.error().code() == Code::kInvalidArgument);
-  CHECK(has(refused.error().message(), "layer 0, gate"));
-  CHECK(has(refused.error().message(), "has clusters of 9 blocks"));
-  CHECK(has(refused.error().message(), "at most 8"));
+  CHECK(gpu().calls("cuLaunchKernel") == 3);
 }
 
 TEST_CASE("cuda: a graph that the driver refuses says which call did, and the device goes on") {
