@@ -36,7 +36,8 @@ Status StepLowering::run() {
   for (index_ = 0; index_ < operations.size(); ++index_) {
     const NamedOperation& named = operations[index_];
     name_ = named.name;
-    if (index_ + 1 < operations.size()) {
+    begin(named.mark);
+    if (index_ + 1 < operations.size() && operations[index_ + 1].mark == Mark::kNone) {
       const auto both = lower_together(named.operation, operations[index_ + 1].operation);
       if (!both) return both.error().with_context(named.name);
       if (*both) {
@@ -159,6 +160,12 @@ Status StepLowering::commit_record() {
 
 // ---- Branches
 // ------------------------------------------------------------------------------------
+
+void StepLowering::begin(Mark mark) {
+  if (mark == Mark::kFork) fork();
+  if (mark == Mark::kBranch) branch();
+  if (mark == Mark::kJoin) join();
+}
 
 void StepLowering::fork() {
   if (!beside_) return;

@@ -115,6 +115,7 @@ class StepLowering {
   void branch();
   void join();
   void end_branch();
+  void begin(Mark mark);
 
   // lowering_products.cpp
   Status lower(const EmbedOp& op);
@@ -158,6 +159,7 @@ class StepLowering {
   // lowering_state.cpp
   Status lower(const AttentionOp& op);
   Status lower(const DeltaOp& op);
+  Status lower(const NgramKeysOp& op);
   Status lower(const NgramRowsOp& op);
   Status lower(const NgramGateOp& op);
   Status lower(const NgramConvOp& op);
