@@ -48,8 +48,7 @@ Status check_beside(const Plan& plan, const Record& a, const Record& b) {
   for (const AtlasRelocation& one : a.relocations) {
     for (const AtlasRelocation& other : b.relocations) {
       if (one.target.buffer != other.target.buffer || !overlap(one.target, other.target)) continue;
-      const bool read =
-          one.access == ATLAS_ACCESS_READS && other.access == ATLAS_ACCESS_READS;
+      const bool read = one.access == ATLAS_ACCESS_READS && other.access == ATLAS_ACCESS_READS;
       if (read && !is_packed_weight(plan, one.target.buffer)) continue;
       return internal_error(
           "'{}' of {} (kernel {}) and '{}' of {} (kernel {}) may run at the same time, and both "
@@ -67,10 +66,10 @@ Status check_concurrency(const Plan& plan, const StepPlan& step) {
   for (uint32_t i = 0; i < records.size(); ++i) {
     for (const uint32_t before : records[i].after) {
       if (before < i) continue;
-      return internal_error("record {} of {}, '{}' (kernel {}), is to follow record {}, which does "
-                            "not stand before it",
-                            i, step.bucket.to_string(), records[i].operation, records[i].kernel,
-                            before);
+      return internal_error(
+          "record {} of {}, '{}' (kernel {}), is to follow record {}, which does "
+          "not stand before it",
+          i, step.bucket.to_string(), records[i].operation, records[i].kernel, before);
     }
   }
   const Order order(records);

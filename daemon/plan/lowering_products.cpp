@@ -71,10 +71,9 @@ Status StepLowering::products(const Rows& x, const std::vector<PlacedWeight>& pl
     for (const auto& run : runs) ATLAS_RETURN_IF_ERROR(encode(x, *run.front().weight));
     // The largest comes last: it would leave the others no room before its end.
     const auto width = [](const std::vector<ProductPart>& run) {
-      return std::accumulate(run.begin(), run.end(), uint64_t{0},
-                             [](uint64_t sum, const ProductPart& one) {
-                               return sum + one.y.width;
-                             });
+      return std::accumulate(
+          run.begin(), run.end(), uint64_t{0},
+          [](uint64_t sum, const ProductPart& one) { return sum + one.y.width; });
     };
     std::stable_sort(runs.begin(), runs.end(),
                      [&](const auto& a, const auto& b) { return width(a) < width(b); });
@@ -156,8 +155,7 @@ Status StepLowering::product(const Rows& x, std::span<const ProductPart> parts, 
   needed.struct_size = sizeof(needed);
   ATLAS_RETURN_IF_ERROR(
       abi::call(context, builder_.quant(first.plugin).api->linear_needs, &problem, &needed));
-  if (needed.workspace_bytes != 0)
-    problem.workspace = scratch("workspace", needed.workspace_bytes);
+  if (needed.workspace_bytes != 0) problem.workspace = scratch("workspace", needed.workspace_bytes);
   ATLAS_ASSIGN_OR_RETURN(problem.x, encoded(x, first));
   if (add && (needed.fused_epilogues & (1u << ATLAS_EPILOGUE_ADD)) == 0) {
     return product_then_add(problem, parts.front().y, first);
@@ -286,8 +284,7 @@ Status StepLowering::lower(const MoeOp& op) {
   if (shared != 0) {
     ATLAS_ASSIGN_OR_RETURN(shared_up, builder_.place({{one + ".gate_proj", shared, hidden},
                                                       {one + ".up_proj", shared, hidden}}));
-    ATLAS_ASSIGN_OR_RETURN(shared_down,
-                           builder_.place({{one + ".down_proj", hidden, shared}}));
+    ATLAS_ASSIGN_OR_RETURN(shared_down, builder_.place({{one + ".down_proj", hidden, shared}}));
   }
   ATLAS_ASSIGN_OR_RETURN(
       const auto down, builder_.place_experts(module, op.experts, {{"down_proj", hidden, inner}}));

@@ -192,8 +192,7 @@ struct DraftSampleOp {
 using Operation = std::variant<EmbedOp, RmsNormOp, LinearOp, AddBiasOp, RopeOp, AttentionOp,
                                SiluMulOp, AddOp, CopyGroupsOp, GateMulOp, SiluOp, SelectRowsOp,
                                StreamMixOp, StreamInjectOp, NgramKeysOp, NgramRowsOp, NgramGateOp,
-                               NgramConvOp,
-                               MoeOp, DeltaOp, SampleOp, DraftBeginOp, DraftSampleOp>;
+                               NgramConvOp, MoeOp, DeltaOp, SampleOp, DraftBeginOp, DraftSampleOp>;
 
 /// The columns that an operation writes; nothing for one that writes no activation.
 std::optional<Value> written_value(const Operation& operation);

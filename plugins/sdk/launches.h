@@ -92,7 +92,8 @@ class LaunchList {
       refuse(i, "has a params_size and no params");
     }
     if (!says_after()) return;
-    if (launch.after_count != 0 && launch.after == nullptr) refuse(i, "has an after_count and no after");
+    if (launch.after_count != 0 && launch.after == nullptr)
+      refuse(i, "has an after_count and no after");
     for (uint32_t k = 0; k < launch.after_count; ++k) {
       if (launch.after[k] < i) continue;
       refuse(i, "is to follow launch " + std::to_string(launch.after[k]) +

@@ -229,8 +229,9 @@ void delta_block(StepBuilder& step, const ModelConfig& c, const Rows& rows,
                  {module + ".in_proj_a", g.value_heads, c.hidden}},
                 qkv_b_a);
     // Only the gate waits for z.
-    step.beside(recurrence,
-                [&] { step.linear(u, {{module + ".in_proj_z", values, c.hidden}}, in.z); });
+    step.beside(recurrence, [&] {
+      step.linear(u, {{module + ".in_proj_z", values, c.hidden}}, in.z);
+    });
   }
   // DeltaNet's own norm has a plain gain in every model.
   const Groups by_head{g.value_heads, g.value_dim, g.value_dim};

@@ -352,7 +352,8 @@ TEST_CASE("cuda: a launch of a graph follows those that it names, and nothing el
     ok(take(bench.try_step(launches, mode)).launch(bench.stream));
     return bench.first_word();
   };
-  const uint32_t in_order = ((1 * 3 + 2) * 3 + 3) * 3 + 4, third_first = ((1 * 3 + 3) * 3 + 2) * 3 + 4;
+  const uint32_t in_order = ((1 * 3 + 2) * 3 + 3) * 3 + 4,
+                 third_first = ((1 * 3 + 3) * 3 + 2) * 3 + 4;
   CHECK(run(StepMode::kGraph) == in_order);
   // The fake driver runs what may run in the order that was not meant.
   const std::vector<uint32_t> first = {0}, both = {1, 2};

@@ -41,10 +41,10 @@ Record record(const std::string& name, std::vector<AtlasRelocation> places,
 /// A fork after `begin`, into `left` and `right`, and a join at `end`, with what these two touch.
 Status check_fork(std::vector<AtlasRelocation> left, std::vector<AtlasRelocation> right) {
   StepPlan step;
-  step.records = {record("begin", {place(kX, kWrites), place(kY, kWrites), place(kZ, kWrites)}),
-                  record("left", std::move(left)), record("right", std::move(right), {0}),
-                  record("end", {place(kX, kWrites), place(kY, kWrites), place(kZ, kWrites)},
-                         {1, 2})};
+  step.records = {
+      record("begin", {place(kX, kWrites), place(kY, kWrites), place(kZ, kWrites)}),
+      record("left", std::move(left)), record("right", std::move(right), {0}),
+      record("end", {place(kX, kWrites), place(kY, kWrites), place(kZ, kWrites)}, {1, 2})};
   return check_concurrency(four_buffers(), step);
 }
 
@@ -67,8 +67,7 @@ TEST_CASE("concurrency: branches read the same and write each its own") {
 
 TEST_CASE("concurrency: what one branch writes and the other touches is named") {
   for (const AtlasAccess access : {kReads, kWrites}) {
-    const Status status =
-        check_fork({place(kY, kWrites)}, {place(kX, kReads), place(kY, access)});
+    const Status status = check_fork({place(kY, kWrites)}, {place(kX, kReads), place(kY, access)});
     CAPTURE(status.message());
     CHECK(status.code() == Code::kInternal);
     CHECK(has(status, "'left' of core (kernel kernel_left) and 'right' of core"));
@@ -101,8 +100,7 @@ TEST_CASE("concurrency: what follows by way of others follows") {
   StepPlan step;
   step.records = {record("a", {place(kX, kWrites)}), record("b", {place(kY, kReads)}),
                   record("c", {place(kX, kReads)}),  // after a by way of b
-                  record("d", {place(kZ, kWrites)}, {0}),
-                  record("e", {place(kX, kWrites)}, {3})};
+                  record("d", {place(kZ, kWrites)}, {0}), record("e", {place(kX, kWrites)}, {3})};
   // e follows a by way of d, but neither b nor c.
   const Status status = check_concurrency(four_buffers(), step);
   CHECK(has(status, "'c' of core"));
