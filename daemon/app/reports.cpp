@@ -54,12 +54,10 @@ Json engine_json(const engine::EngineCore& engine) {
 }
 
 Json record_json(const plan::Record& record) {
-  Json json = {{"operation", record.operation},  {"owner", record.owner},
-               {"kernel", record.kernel},        {"grid", record.grid},
-               {"block", record.block},          {"shared_bytes", record.shared_bytes},
-               {"bytes_read", record.bytes_read}};
-  if (!record.after.empty()) json["after"] = record.after;
-  return json;
+  return {{"operation", record.operation},  {"owner", record.owner},
+          {"kernel", record.kernel},        {"grid", record.grid},
+          {"block", record.block},          {"shared_bytes", record.shared_bytes},
+          {"bytes_read", record.bytes_read}};
 }
 
 Json step_json(const plan::StepPlan& step, bool records) {

@@ -8,8 +8,7 @@
 
 namespace atlas::exec {
 
-/// Records with their kernels and the addresses of their buffers in place, in order. The plan
-/// outlives them.
+/// Records with their kernels and the addresses of their buffers in place, in order.
 struct StepLaunches {
   std::vector<std::vector<std::byte>> params;  // what the launches point to
   std::vector<Launch> launches;

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "daemon/device/abi_call.h"
-#include "daemon/plan/concurrency.h"
 #include "daemon/plan/lowering.h"
 #include "kernels/common/core.h"
 
@@ -499,7 +498,6 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan_control(builder);
   for (const Bucket& bucket : shape.buckets) {
     ATLAS_RETURN_IF_ERROR(lower_step(builder, bucket));
-    ATLAS_RETURN_IF_ERROR(check_concurrency(plan, plan.steps.back()));
   }
   ATLAS_RETURN_IF_ERROR(builder.check_declared());
   describe_weight_layout(plan, *input.weights);
