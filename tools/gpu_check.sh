@@ -160,6 +160,7 @@ here() {
   local name tool checker
   [ $bundled = no ] || engines=""
   for name in $(programs) device_overhead $engines; do
+    [ -x "$build/tests/$name" ] || { echo "skip  $name is not built" && continue; }
     # shellcheck disable=SC2254
     case $name in $only) run "$name" "$build/tests/$name" --device "$platform" ;; esac
   done

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "daemon/base/nearest_name.h"
-#include "daemon/serve/fields.h"
 #include "daemon/serve/http_text.h"
 
 namespace atlas::serve {

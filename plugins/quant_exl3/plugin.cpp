@@ -193,22 +193,14 @@ AtlasCode plan_products(const char* platform, std::span<Product> parts, const At
   check_size(sink, "AtlasRecordSink");
   const Product& first = parts.front();
   check_present(first.x, "x");
+  check_present(first.workspace, "the workspace");
   check_stride("x_stride", first.x_stride, first.k);
   for (const Product& part : parts) {
     check_present(part.y, "y");
     check_present(part.weight, "the weight");
     check_stride("y_stride", part.y_stride, part.n);
   }
-  if (is_gpu_platform(platform)) {
-    uint64_t n = 0;
-    for (const Product& part : parts) n += part.n;
-    if (gpu_workspace_bytes(platform, first.max_rows, n, parts.size(), first.k, first.experts) !=
-        0) {
-      check_present(first.workspace, "the workspace");
-    }
-    return plan_gpu_products(platform, parts, sink, error);
-  }
-  check_present(first.workspace, "the workspace");
+  if (is_gpu_platform(platform)) return plan_gpu_products(platform, parts, sink, error);
   for (Product& part : parts) {
     part.x = first.x;
     part.workspace = first.workspace;

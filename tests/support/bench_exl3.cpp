@@ -3,6 +3,7 @@
 //   bench_exl3 [--threads N] [--codebook NAME] [--bits K]... [--rows M]... [--ms TIME]
 //   [--target AVX2]
 // Exit status: 0 good, 2 wrong usage.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "kernels/common/exl3.h"
-#include "tests/support/bench_options.h"
 #include "tests/support/cpu_pack.h"
 #include "tests/support/cpu_targets.h"
 
@@ -26,8 +26,8 @@ const std::vector<std::string> kCodebooks = {"3inst", "mcg", "mul1"};
 struct Options {
   uint32_t threads = 1;
   std::string codebook, target;
-  std::vector<double> bits;
-  std::vector<uint32_t> rows;
+  std::vector<double> bits{2, 3, 4};
+  std::vector<uint32_t> rows{1, 8, 512};
   double ms = 300;
 };
 
@@ -65,32 +65,25 @@ void measure(const Options& options, const CpuPack& pack, const std::string& cod
               static_cast<double>(strips.size()) / best / 1e9, weights * rows / best / 1e9);
 }
 
-/// -1, or the exit status.
-int parse(int count, char** arguments, Options& options) {
-  BenchOptions command_line;
-  const auto one_of = [](const std::vector<std::string>& names, std::string& chosen) {
-    return [&chosen, names](const std::string& name) {
-      chosen = name;
-      return std::find(names.begin(), names.end(), name) != names.end();
-    };
-  };
+void add_options(CLI::App& program, Options& options) {
   std::vector<std::string> targets;
   for (const CpuTarget& target : cpu_targets()) targets.push_back(target.name);
-  command_line.count("--threads", "threads (1)", [&](uint32_t n) { options.threads = n; });
-  command_line.option("--codebook", "3inst, mcg or mul1 (all)",
-                      one_of(kCodebooks, options.codebook));
-  command_line.measure("--bits", "bits a weight, again for more (2, 3, 4)",
-                       [&](double bits) { options.bits.push_back(bits); });
-  command_line.count("--rows", "rows, again for more (1, 8, 512)",
-                     [&](uint32_t rows) { options.rows.push_back(rows); });
-  command_line.measure("--ms", "milliseconds of a figure (300)",
-                       [&](double ms) { options.ms = ms; });
-  command_line.option("--target", "instructions, as AVX2 (the best here)",
-                      one_of(targets, options.target));
-  const int code = command_line.parse(count, arguments);
-  if (options.bits.empty()) options.bits = {2, 3, 4};
-  if (options.rows.empty()) options.rows = {1, 8, 512};
-  return code;
+  program.add_option("--threads", options.threads, "Threads")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  program.add_option("--codebook", options.codebook, "One codebook (default: all)")
+      ->check(CLI::IsMember(kCodebooks));
+  program.add_option("--bits", options.bits, "Bits a weight, one number or several")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  program.add_option("--rows", options.rows, "Rows, one number or several")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  program.add_option("--ms", options.ms, "Milliseconds of a figure")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  program.add_option("--target", options.target, "Instructions (default: the best here)")
+      ->check(CLI::IsMember(targets));
 }
 
 }  // namespace
@@ -99,8 +92,13 @@ int parse(int count, char** arguments, Options& options) {
 int main(int count, char** arguments) {
   using namespace atlas::test;
   Options options;
-  const int code = parse(count, arguments, options);
-  if (code >= 0) return code;
+  CLI::App program("Measures the sums of EXL3 products");
+  add_options(program, options);
+  try {
+    program.parse(count, arguments);
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error) == 0 ? 0 : 2;
+  }
   for (const CpuTarget& target : cpu_targets()) {
     if (options.target != target.name) continue;
     hwy::SetSupportedTargetsForTest(target.bit);

@@ -5,6 +5,7 @@
 //   [--experts N of which a row has ten: instead of plain products] [--huge] [--target AVX2]
 #include <sys/mman.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -23,7 +24,6 @@
 #include "kernels/common/nvfp4.h"
 #include "kernels/common/packed_float.h"
 #include "plugins/quant_gguf/pack.h"
-#include "tests/support/bench_options.h"
 #include "tests/support/cpu_pack.h"
 #include "tests/support/cpu_targets.h"
 
@@ -35,7 +35,7 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   uint32_t threads = 2;
   std::string format;
-  std::vector<uint32_t> rows;
+  std::vector<uint32_t> rows{0, 1, 2, 4, 8, 16, 64, 512};
   double ms = 300;
   uint32_t experts = 0;
   bool huge = false;
@@ -270,11 +270,9 @@ void measure(const Options& options) {
   });
   std::printf("plain read of %zu MB, %u threads: %.1f GB/s\n", kBytes >> 20, options.threads,
               kBytes / read / 1e9);
-  const std::vector<uint32_t> rows =
-      options.rows.empty() ? std::vector<uint32_t>{0, 1, 2, 4, 8, 16, 64, 512} : options.rows;
   for (const Format& format : all_formats()) {
     if (!options.format.empty() && options.format != format.name) continue;
-    for (const uint32_t m : rows) {
+    for (const uint32_t m : options.rows) {
       // m 0 stands for one row over all of the memory; the rest take weights that fit a cache.
       const uint32_t k = 1536;
       if (options.experts != 0) {
@@ -316,31 +314,27 @@ void measure_pack(const Options& options) {
   }
 }
 
-/// -1, or the exit status.
-int parse(int count, char** arguments, Options& options) {
-  BenchOptions command_line;
-  std::vector<std::string> targets, formats;
-  for (const CpuTarget& target : cpu_targets()) targets.push_back(target.name);
+void add_options(CLI::App& program, Options& options) {
+  std::vector<std::string> formats, targets;
   for (const Format& format : all_formats()) formats.push_back(format.name);
-  const auto one_of = [](const std::vector<std::string>& names, std::string& chosen) {
-    return [&chosen, &names](const std::string& name) {
-      chosen = name;
-      return std::find(names.begin(), names.end(), name) != names.end();
-    };
-  };
-  command_line.count("--threads", "threads (2)", [&](uint32_t n) { options.threads = n; });
-  command_line.option("--format", "one format of weights (all)", one_of(formats, options.format));
-  command_line.count(
-      "--rows", "rows, again for more; 0: one from DRAM (0, 1, 2, 4, 8, 16, 64, 512)",
-      [&](uint32_t rows) { options.rows.push_back(rows); }, 0);
-  command_line.measure("--ms", "milliseconds of a figure (300)",
-                       [&](double ms) { options.ms = ms; });
-  command_line.count("--experts", "products of experts instead, ten of so many a row",
-                     [&](uint32_t experts) { options.experts = experts; });
-  command_line.flag("--huge", "weights in huge pages", options.huge);
-  command_line.option("--target", "instructions, as AVX2 (the best here)",
-                      one_of(targets, options.target));
-  return command_line.parse(count, arguments);
+  for (const CpuTarget& target : cpu_targets()) targets.push_back(target.name);
+  program.add_option("--threads", options.threads, "Threads")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  program.add_option("--format", options.format, "One format of weights (default: all)")
+      ->check(CLI::IsMember(formats));
+  program.add_option("--rows", options.rows, "Rows, one number or several; 0: one row from DRAM")
+      ->capture_default_str();
+  program.add_option("--ms", options.ms, "Milliseconds of a figure")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  program
+      .add_option("--experts", options.experts,
+                  "Products of so many experts, ten a row, instead of plain ones")
+      ->check(CLI::PositiveNumber);
+  program.add_flag("--huge", options.huge, "Weights in huge pages");
+  program.add_option("--target", options.target, "Instructions (default: the best here)")
+      ->check(CLI::IsMember(targets));
 }
 
 }  // namespace
@@ -349,8 +343,13 @@ int parse(int count, char** arguments, Options& options) {
 int main(int count, char** arguments) {
   using namespace atlas::test;
   Options options;
-  const int code = parse(count, arguments, options);
-  if (code >= 0) return code;
+  CLI::App program("Measures the products of the CPU pack");
+  add_options(program, options);
+  try {
+    program.parse(count, arguments);
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error) == 0 ? 0 : 2;
+  }
   for (const CpuTarget& target : cpu_targets()) {
     if (options.target != target.name) continue;
     hwy::SetSupportedTargetsForTest(target.bit);

@@ -94,12 +94,6 @@ class GpuRecords {
   std::vector<const void*> memory_;
 };
 
-/// A buffer of so many bytes; none for 0, as the planner does it.
-AtlasBufferRef workspace(GpuRecords& records, uint64_t bytes) {
-  if (bytes == 0) return {ATLAS_NO_BUFFER, 0, 0};
-  return records.buffer(records.machine.output<uint8_t>("workspace", bytes));
-}
-
 struct Result {
   std::vector<float> y;
   std::map<std::string, simt::Report> reports;
@@ -166,7 +160,8 @@ class GpuModule {
     needs.struct_size = sizeof(needs);
     REQUIRE(plugin().api.linear_needs(&problem, &needs, &error) == ATLAS_OK);
     REQUIRE((needs.fused_epilogues & 1u << options.epilogue) != 0);
-    problem.workspace = workspace(records, needs.workspace_bytes);
+    problem.workspace =
+        records.buffer(records.machine.output<uint8_t>("workspace", needs.workspace_bytes));
     REQUIRE(plugin().api.plan_linear(&problem, &records.sink, &error) == ATLAS_OK);
     Result result;
     result.reports = records.run(options.seed);
@@ -343,7 +338,8 @@ void check_experts(const std::string& platform, const std::string& codebook, dou
   needs.struct_size = sizeof(needs);
   REQUIRE(plugin().api.grouped_needs(&problem, &needs, &error) == ATLAS_OK);
   REQUIRE(needs.most_beside >= parts);
-  problem.workspace = workspace(records, needs.workspace_bytes);
+  problem.workspace =
+      records.buffer(records.machine.output<uint8_t>("workspace", needs.workspace_bytes));
   REQUIRE(plugin().api.plan_grouped(&problem, &records.sink, &error) == ATLAS_OK);
   records.run(count);
   const std::vector<float> found = records.machine.contents(y);
@@ -398,7 +394,8 @@ void check_beside(const std::string& platform, uint32_t rows, uint32_t epilogue)
   AtlasLinearNeeds needs{};
   needs.struct_size = sizeof(needs);
   REQUIRE(plugin().api.linear_needs(&problem, &needs, &error) == ATLAS_OK);
-  problem.workspace = workspace(records, needs.workspace_bytes);
+  problem.workspace =
+      records.buffer(records.machine.output<uint8_t>("workspace", needs.workspace_bytes));
   REQUIRE(plugin().api.plan_linear(&problem, &records.sink, &error) == ATLAS_OK);
   records.run(rows);
   for (size_t p = 0; p < problems.size(); ++p) {
