@@ -37,6 +37,12 @@ engine::BuildProgress report_progress(engine::EngineCore& engine) {
   };
 }
 
+void log_notes(const Assembly& assembly) {
+  for (const std::string& note : assembly.checkpoint->notes()) {
+    log_info("the model's files: {}", note);
+  }
+}
+
 }  // namespace
 
 std::string SwapVerdict::text() const {
@@ -91,6 +97,7 @@ Status ModelHost::load() {
   std::shared_ptr<Plugins> plugins = plugins_;
   engine_->report_loading("planning", 0);
   ATLAS_ASSIGN_OR_RETURN(const Assembly assembly, assemble(settings_, *plugins));
+  log_notes(assembly);
   ATLAS_ASSIGN_OR_RETURN(const DeviceInfo info, device_->info());
   ATLAS_RETURN_IF_ERROR(
       assembly.model->plan.ledger.check(info.available_bytes, info.unified_memory));
@@ -183,6 +190,7 @@ Result<SwapOutcome> ModelHost::swap(const settings::Settings& wanted, bool dry_r
   outcome.from_generation = generation_ == nullptr ? 0 : generation_->id();
   log_info("{} of generation {}: {}", dry_run ? "dry run of a swap" : "swap",
            outcome.from_generation, outcome.verdict.text());
+  log_notes(assembly);
   if (dry_run) return outcome;
   if (Status status = replace(assembly, std::move(plugins), outcome.verdict); !status.ok()) {
     const bool serving = generation_ != nullptr;

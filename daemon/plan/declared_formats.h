@@ -22,12 +22,19 @@ struct DeclaredModules {
   std::vector<std::string> formats;  ///< any of these; empty: not known here, so not compared
 };
 
+/// A word for a format that is not known here, and which part of which file has it.
+struct UnknownWord {
+  std::string source;
+  std::string word;
+};
+
 struct DeclaredFormats {
   std::string source;  ///< "/m/config.json: quantization_config", for messages
   std::string remedy;  ///< what to change if the tensors are right
   std::string word;    ///< of all modules that none of `modules` matches: "NVFP4"; may be empty
   std::vector<std::string> formats;      ///< theirs, or plain floats; empty: not compared
   std::vector<DeclaredModules> modules;  ///< the first that matches decides
+  std::vector<UnknownWord> unknown;      ///< each once
   /// A pattern that matches no weight is an error (a config also names parts that are not run).
   bool all_match = false;
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/base/nearest_name.h"
 #include "daemon/device/abi_call.h"
 #include "daemon/plan/lowering.h"
 #include "kernels/common/core.h"
@@ -50,6 +51,22 @@ std::string list_tensors(const std::vector<AtlasTensor>& tensors) {
   return text;
 }
 
+/// " (is 'nvfp4' meant?)" if what was declared is a slip for the name of the format that was found:
+/// for "exl3_k4_mul1", "exl3_k4" or "exl3". A config's words are other tools', and not compared.
+std::string meant_format(const DeclaredFormat& declared, const std::string& found) {
+  const DeclaredFormats& source = *declared.source;
+  const auto& formats = declared.entry ? source.modules[*declared.entry].formats : source.formats;
+  if (formats != std::vector<std::string>{declared.word}) return "";
+  std::vector<std::string_view> names = {found};
+  for (size_t end = found.rfind('_'); end != found.npos && end > 0;
+       end = found.rfind('_', end - 1)) {
+    names.push_back(std::string_view(found).substr(0, end));
+  }
+  const std::string_view nearest = nearest_name(declared.word, names);
+  if (nearest.empty() || edit_distance(declared.word, nearest) > 2) return "";
+  return fmt::format(" (is '{}' meant?)", nearest);
+}
+
 }  // namespace
 
 Result<PlanBuilder::Claimed> PlanBuilder::claim(const WeightName& weight) {
@@ -94,12 +111,12 @@ Result<PlanBuilder::Claimed> PlanBuilder::claim(const WeightName& weight) {
   const std::string found = list_tensors(tensors);
   if (!other.empty()) {
     return invalid_argument(
-        "'{}' is in format '{}' by its tensors, {}; {} says '{}'{}: {}", weight.module, other,
+        "'{}' is in format '{}' by its tensors, {}; {} says '{}'{}{}: {}", weight.module, other,
         found, declared->source->source, declared->word,
         declared->entry
             ? fmt::format(" for '{}'", declared->source->modules[*declared->entry].pattern)
             : "",
-        declared->source->remedy);
+        meant_format(*declared, other), declared->source->remedy);
   }
   return unimplemented(
       "no quantization plugin reads module '{}': it has {}; asked: {}. Add a plugin "

@@ -206,7 +206,12 @@ Status read_formats(const std::string& folder, CheckpointState* state) {
     ATLAS_RETURN_IF_ERROR(add_modelopt_config(text_of(file), file.path(), &both));
     if (!both.source.empty()) declared = std::move(both);
   }
-  if (declared && declared->empty() && !declared->word.empty()) {
+  if (!declared) return {};
+  constexpr size_t kNoted = 8;  // a config may have a word for each of many layers
+  for (size_t i = 0; i < std::min(kNoted, declared->unknown.size()); ++i) {
+    state->notes.push_back(unknown_format_note(declared->unknown[i]));
+  }
+  if (declared->empty() && declared->unknown.empty() && !declared->word.empty()) {
     state->notes.push_back(
         fmt::format("{} says '{}', which is not compared: the tensors alone say what weights are",
                     declared->source, printable(declared->word)));

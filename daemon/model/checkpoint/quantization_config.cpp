@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "daemon/base/nearest_name.h"
 #include "daemon/model/checkpoint/tensor_table.h"
 
 namespace atlas::model {
@@ -37,11 +38,24 @@ constexpr Word kPackings[] = {{"nvfp4-pack-quantized", "nvfp4"},
                               {"naive-quantized", "fp8"},
                               {"mxfp8-quantized", "mxfp8"}};
 
-/// The formats that a word stands for; none if it is not known.
-std::vector<std::string> formats_of(std::span<const Word> words, std::string_view word) {
+/// What stands for "see the layers", "see the groups", or floats.
+constexpr std::string_view kNoFormat[] = {"", "MIXED_PRECISION", "mixed-precision", "dense"};
+
+void add_unknown(DeclaredFormats* declared, const std::string& word) {
+  std::vector<plan::UnknownWord>& unknown = declared->unknown;
+  const bool noted = std::any_of(unknown.begin(), unknown.end(),
+                                 [&](const auto& one) { return one.word == word; });
+  if (!noted) unknown.push_back({declared->source, word});
+}
+
+/// The formats that a word stands for; none if it is not known, which `declared` then says.
+std::vector<std::string> formats_of(std::span<const Word> words, const std::string& word,
+                                    DeclaredFormats* declared) {
   for (const Word& known : words) {
     if (known.word == word) return {std::string(known.format)};
   }
+  const auto exempt = std::find(std::begin(kNoFormat), std::end(kNoFormat), word);
+  if (exempt == std::end(kNoFormat)) add_unknown(declared, word);
   return {};
 }
 
@@ -119,7 +133,7 @@ Status add_layers(ObjectReader& reader, DeclaredFormats* declared) {
     const std::string word = one.text("quant_algo", "");
     ATLAS_RETURN_IF_ERROR(one.status());
     if (name.empty() || word.empty()) continue;
-    modules.push_back({name, word, formats_of(kAlgorithms, word)});
+    modules.push_back({name, word, formats_of(kAlgorithms, word, declared)});
   }
   declared->modules.insert(declared->modules.begin(), modules.begin(), modules.end());
   return {};
@@ -133,14 +147,14 @@ Status read_modelopt(ObjectReader& reader, DeclaredFormats* declared) {
   ATLAS_RETURN_IF_ERROR(reader.status());
   if (declared->word.empty()) {
     declared->word = word;
-    add_format(declared, formats_of(kAlgorithms, word));
+    add_format(declared, formats_of(kAlgorithms, word, declared));
   }
   return add_layers(reader, declared);
 }
 
 Status read_compressed(ObjectReader& reader, DeclaredFormats* declared) {
   declared->word = reader.text("format", "");
-  add_format(declared, formats_of(kPackings, declared->word));
+  add_format(declared, formats_of(kPackings, declared->word, declared));
   const json* groups = reader.find("config_groups");
   if (groups != nullptr && !groups->is_object()) reader.wrong("config_groups", "an object");
   ATLAS_RETURN_IF_ERROR(reader.status());
@@ -153,7 +167,7 @@ Status read_compressed(ObjectReader& reader, DeclaredFormats* declared) {
     const std::string word = one.text("format", "");
     ATLAS_RETURN_IF_ERROR(one.status());
     if (word.empty()) continue;
-    const std::vector<std::string> formats = formats_of(kPackings, word);
+    const std::vector<std::string> formats = formats_of(kPackings, word, declared);
     known = known && !formats.empty();
     add_format(declared, formats);
   }
@@ -199,13 +213,14 @@ Status add_modelopt_config(std::string_view text, const std::string& path,
   ATLAS_RETURN_IF_ERROR(top.status());
   ObjectReader reader(*object, path + ": quantization");
   DeclaredFormats more;
+  more.source = reader.path();
   ATLAS_RETURN_IF_ERROR(read_modelopt(reader, &more));
   if (declared->source.empty()) {
     *declared = std::move(more);
-    declared->source = reader.path();
     declared->remedy = kRemedy;
     return {};
   }
+  declared->unknown.insert(declared->unknown.end(), more.unknown.begin(), more.unknown.end());
   // Layers with a format of their own stay before all exceptions.
   const auto plain = [](const DeclaredModules& one) { return one.formats == plan::kFloatFormats; };
   std::vector<DeclaredModules>& modules = declared->modules;
@@ -213,6 +228,20 @@ Status add_modelopt_config(std::string_view text, const std::string& path,
   std::stable_partition(modules.begin(), modules.end(),
                         [&](const DeclaredModules& one) { return !plain(one); });
   return {};
+}
+
+std::string unknown_format_note(const plan::UnknownWord& unknown) {
+  std::vector<std::string_view> names;
+  for (const Word& known : kAlgorithms) names.push_back(known.word);
+  for (const Word& known : kPackings) names.push_back(known.word);
+  const std::string_view nearest = nearest_name(unknown.word, names);
+  // Two letters are a slip; more may be another tool's format.
+  const bool slip = !nearest.empty() && edit_distance(unknown.word, nearest) <= 2;
+  return fmt::format(
+      "{} has '{}', which is not known here{}: where it stands the tensors alone say what weights "
+      "are",
+      unknown.source, printable(unknown.word),
+      slip ? fmt::format(" (is '{}' meant?)", nearest) : "");
 }
 
 }  // namespace atlas::model

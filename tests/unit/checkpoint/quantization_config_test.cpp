@@ -30,6 +30,12 @@ std::string said(const plan::DeclaredFormats& declared, const std::string& modul
   return (formats.empty() ? "-" : formats.front()) + " (" + found->word + ")";
 }
 
+std::vector<std::string> unknown_words(const plan::DeclaredFormats& declared) {
+  std::vector<std::string> words;
+  for (const plan::UnknownWord& unknown : declared.unknown) words.push_back(unknown.word);
+  return words;
+}
+
 }  // namespace
 
 TEST_CASE("quantization config: exl3 and fp8 with the modules that were left out") {
@@ -69,6 +75,8 @@ TEST_CASE("quantization config: Model Optimizer's layers go before its exception
   CHECK(said(mixed, "mtp.fc_hidden") == "bf16 (ignore)");
   CHECK(said(mixed, "model.layers.0.self_attn.q_proj") == "- (W4A16_AWQ)");
   CHECK(said(mixed, "lm_head") == "");
+  CHECK(unknown_words(mixed) == std::vector<std::string>{"W4A16_AWQ"});
+  CHECK(plain.unknown.empty());
 }
 
 TEST_CASE("quantization config: Model Optimizer's own file is joined to config.json") {
@@ -85,6 +93,12 @@ TEST_CASE("quantization config: Model Optimizer's own file is joined to config.j
   CHECK(said(both, "mtp.fc_hidden") == "bf16 (ignore)");
   CHECK(said(both, "lm_head") == "bf16 (exclude_modules)");
   CHECK(said(both, "model.layers.0.mlp.up_proj") == "nvfp4 (NVFP4)");
+  CHECK(both.unknown.empty());
+  const json odd = {{"quantization", {{"quant_algo", "FP7"}, {"exclude_modules", {"lm_head"}}}}};
+  REQUIRE(add_modelopt_config(odd.dump(), "hf_quant_config.json", &both).ok());
+  REQUIRE(unknown_words(both) == std::vector<std::string>{"FP7"});
+  CHECK(unknown_format_note(both.unknown[0]).find("hf_quant_config.json: quantization has 'FP7'") ==
+        0);
   plan::DeclaredFormats alone;
   REQUIRE(add_modelopt_config(own.dump(), "hf_quant_config.json", &alone).ok());
   CHECK(alone.source == "hf_quant_config.json: quantization");
@@ -113,6 +127,8 @@ TEST_CASE("quantization config: compressed-tensors' groups, and expressions that
                               {{"group_0", {{"format", "nvfp4-pack-quantized"}}},
                                {"group_1", {{"format", "pack-quantized"}}}}}});
   CHECK(unknown.empty());
+  CHECK(unknown_words(unknown) == std::vector<std::string>{"pack-quantized"});
+  CHECK(mixed.unknown.empty());
 }
 
 TEST_CASE("quantization config: values of wrong types are errors with file and key") {
@@ -156,6 +172,16 @@ TEST_CASE("quantization config: a folder's checkpoint has it, and says when it i
   REQUIRE(gptq->notes().size() == 1);
   CHECK(gptq->notes()[0].find("quantization_config says 'gptq', which is not compared") !=
         std::string::npos);
+  const auto slip = opened({{"quant_method", "modelopt"}, {"quant_algo", "NVF4"}});
+  REQUIRE_MESSAGE(slip, slip.error().message());
+  REQUIRE(slip->notes().size() == 1);
+  CHECK(slip->notes()[0].find("quantization_config has 'NVF4', which is not known here (is 'NVFP4' "
+                              "meant?): ") != std::string::npos);
+  const auto other = opened({{"quant_method", "modelopt"}, {"quant_algo", "W4A16_AWQ"}});
+  REQUIRE(other->notes().size() == 1);
+  CHECK(other->notes()[0].find("'W4A16_AWQ', which is not known here: ") != std::string::npos);
+  CHECK(opened({{"quant_method", "modelopt"}, {"quant_algo", "MIXED_PRECISION"}})->notes().size() ==
+        1);  // it says nothing that could be compared
   check_error(opened(json::array()), Code::kInvalidArgument,
               {"config.json", "quantization_config", "an object"});
   CHECK_FALSE(opened(nullptr)->config().declared_formats);

@@ -575,6 +575,10 @@ TEST_CASE("planner: a declaration that the tensors contradict stops the load and
   config.formats = {"nvfp4"};
   CHECK(message({config}).find("'embed' is in format 'q8_0' by its tensors, embed (q8_0); "
                                "config.json says 'Q8': mend it") != std::string::npos);
+  DeclaredFormats slip{.source = "settings", .remedy = "mend it", .word = "q8_o"};
+  slip.formats = {"q8_o"};
+  CHECK(message({slip}).find("settings says 'q8_o' (is 'q8_0' meant?): mend it") !=
+        std::string::npos);
   config.formats = {"q8_0"};
   config.modules = {{"q", "ignore", kFloatFormats}};
   CHECK(message({config}).find("'q' is in format 'q8_0' by its tensors, q (q8_0); config.json says "
