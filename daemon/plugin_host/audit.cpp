@@ -2,6 +2,7 @@
 #include "daemon/plugin_host/audit.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <tuple>
 
@@ -82,6 +83,18 @@ std::vector<KernelNeed> core_needs(std::string_view platform) {
   return needs;
 }
 
+namespace {
+
+std::string absent_kernel(const AuditProblem& problem) {
+  std::string text = fmt::format("'{}' of '{}'", problem.kernel, problem.plugin);
+  if (!problem.available.empty()) {
+    text += fmt::format(" (near: {})", fmt::join(problem.available, ", "));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string_view problem_name(ProblemKind kind) {
   switch (kind) {
     case ProblemKind::kPlatformNotListed:
@@ -100,8 +113,7 @@ std::string AuditProblem::text() const {
     case ProblemKind::kPlatformNotListed:
       return fmt::format("plugin '{}' does not list the platform (it lists: {})", plugin, names);
     case ProblemKind::kKernelAbsent:
-      return fmt::format("'{}' of '{}' is in no pack{}", kernel, plugin,
-                         available.empty() ? "" : fmt::format(" (near: {})", names));
+      return "no pack has " + absent_kernel(*this);
     case ProblemKind::kDigestDiffers:
       return fmt::format(
           "'{}' of '{}' is filled with parameters 0x{:016x}, but read as 0x{:016x} by '{}'", kernel,
@@ -112,18 +124,30 @@ std::string AuditProblem::text() const {
 
 Status AuditReport::to_status() const {
   if (ok()) return Status();
-  std::string all;
+  std::vector<std::string> absent;  // of a pack that was not built, many: said in one part
+  std::vector<std::string> parts;
   for (const AuditProblem& problem : problems) {
-    all += (all.empty() ? "" : "; ") + problem.text();
+    if (problem.kind == ProblemKind::kKernelAbsent) {
+      absent.push_back(absent_kernel(problem));
+    } else {
+      parts.push_back(problem.text());
+    }
   }
-  std::string files;
-  for (const PackFile& pack : packs) files += (files.empty() ? "" : ", ") + pack.path;
+  if (!absent.empty()) parts.push_back(fmt::format("no pack has {}", fmt::join(absent, ", ")));
+  std::vector<std::string> folders;  // the platform's, and those of plugins with packs of their own
+  for (const PackFile& pack : packs) {
+    const std::string folder = std::filesystem::path(pack.path).parent_path().string();
+    if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
+      folders.push_back(folder);
+    }
+  }
   return failed_precondition(
-      "kernel audit of platform '{}' failed, {} problem{}: {}. Packs looked at: {}. Build plugins "
-      "and "
-      "packs from one tree, or take the plugin out of the settings",
-      platform, problems.size(), problems.size() == 1 ? "" : "s", all,
-      files.empty() ? "none" : files);
+      "kernel audit of platform '{}' failed, {} problem{}: {}. Looked at: {} pack{} in {} ({}). "
+      "Build plugins and packs from one tree, or take the plugin out of the settings",
+      platform, problems.size(), problems.size() == 1 ? "" : "s", fmt::join(parts, "; "),
+      packs.size(), packs.size() == 1 ? "" : "s",
+      folders.empty() ? "no folder" : fmt::format("{}", fmt::join(folders, ", ")),
+      how_to_build(platform));
 }
 
 std::string AuditReport::kernel_to_run(std::string_view plugin, std::string_view kernel) const {

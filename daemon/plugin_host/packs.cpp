@@ -11,6 +11,7 @@
 #include "daemon/plugin_host/elf_file.h"
 #include "daemon/plugin_host/file_image.h"
 #include "daemon/plugin_host/private_copy.h"
+#include "kernels/common/platforms.h"
 
 namespace atlas::plugin_host {
 namespace {
@@ -91,6 +92,11 @@ Result<PackSymbols> symbols_of_image(const FileImage& image) {
 
 }  // namespace
 
+std::string how_to_build(std::string platform) {
+  std::replace(platform.begin(), platform.end(), '-', '_');
+  return fmt::format("target atlas_kernels_{} builds them", platform);
+}
+
 PackIndex PackIndex::none(const std::string& platform) {
   PackIndex index;
   index.platform_ = platform;
@@ -103,14 +109,17 @@ Result<PackIndex> PackIndex::read(const std::string& platform, const std::string
   if (!fs::is_directory(folder, ignored)) {
     const std::string parent = fs::path(folder).parent_path().string();
     const auto platforms = list_folder(parent, true).value_or({});
-    return not_found("no kernel packs for platform '{}': no folder '{}' (there {}: {})", platform,
+    const bool known = kernels::find_platform(platform) != nullptr;
+    return not_found("no kernel packs for platform '{}': no folder '{}' (there {}: {}){}", platform,
                      folder, platforms.size() == 1 ? "is" : "are",
-                     platforms.empty() ? "none" : fmt::format("{}", fmt::join(platforms, ", ")));
+                     platforms.empty() ? "none" : fmt::format("{}", fmt::join(platforms, ", ")),
+                     known ? "; " + how_to_build(platform) : "");
   }
   ATLAS_RETURN_IF_ERROR(index.read_folder(folder, ""));
   if (index.files_.empty()) {
-    return not_found("no kernel packs for platform '{}': '{}' holds no .so, .cubin or .hsaco file",
-                     platform, folder);
+    return not_found(
+        "no kernel packs for platform '{}': '{}' holds no .so, .cubin or .hsaco file; {}", platform,
+        folder, how_to_build(platform));
   }
   return index;
 }

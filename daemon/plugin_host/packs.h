@@ -11,6 +11,9 @@
 
 namespace atlas::plugin_host {
 
+/// "target atlas_kernels_strix_hip builds them": packs, in the build that this program comes from.
+std::string how_to_build(std::string platform);
+
 struct PackKernel {
   std::string name;
   uint64_t digest = 0;  // of the parameter struct that it reads

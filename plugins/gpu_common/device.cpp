@@ -124,7 +124,9 @@ void Device::note_step(const StepText& text) {
 
 void Device::lose_patience(const std::string& context) {
   lose("the device did not finish " + context + " in " + std::to_string(options_.patience_ms) +
-       " ms; " + last_step());
+       " ms, which is the platform's option patience_ms (if it is slow and not stuck, set it "
+       "higher); " +
+       last_step());
   check_not_lost();
   throw Failure(ATLAS_UNAVAILABLE, "device lost");
 }

@@ -42,6 +42,11 @@ bool Answer::operator==(const Answer& other) const {
          finish->reason == other.finish->reason;
 }
 
+namespace {
+const test::OptionText kDevice("--device h200|gb10|strix-hip",
+                               "engines run on the GPU of this machine instead of the CPU");
+}  // namespace
+
 std::vector<TestPlatform> test_platforms() {
   if (const std::string device = test::argument("device"); !device.empty()) {
     TestPlatform real{device, {}};

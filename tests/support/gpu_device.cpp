@@ -61,6 +61,14 @@ simt::Fault fault(simt::FaultKind kind, const std::string& text) {
 // ---- What the command line asks for
 // ------------------------------------------------------------------
 
+namespace {
+const OptionText kDevice(
+    "--device h200|gb10|strix-hip",
+    "runs on the GPU of this machine instead of in the emulator (docs/gpu.md)");
+const OptionText kGuards("--guards off",
+                         "on a GPU: no guards around buffers, for tools that know their bounds");
+}  // namespace
+
 const std::string& gpu_device() {
   static const std::string platform = argument("device");
   return platform;

@@ -24,6 +24,9 @@ using std::chrono::steady_clock;
 
 namespace {
 
+const test::OptionText kDevice("--device h200|gb10|strix-hip",
+                               "daemons run on the GPU of this machine instead of the CPU");
+
 int listen_on(const std::string& path) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};

@@ -10,6 +10,9 @@
 
 namespace atlas::test {
 
+inline const OptionText kDeviceText("--device h200|gb10|strix-hip",
+                                    "the GPU of this machine, with the packs of that platform");
+
 struct RealPlatform {
   static std::string name() {
     const std::string platform = argument("device");

@@ -33,12 +33,6 @@ bool has_pack(const fs::path& folder) {
   return false;
 }
 
-/// "target atlas_kernels_gb10 builds them"
-std::string how_to_build(std::string platform) {
-  std::replace(platform.begin(), platform.end(), '-', '_');
-  return fmt::format("target atlas_kernels_{} builds them", platform);
-}
-
 class Checker {
  public:
   explicit Checker(const CheckOptions& options) : options_(options) {}
@@ -123,11 +117,6 @@ class Checker {
     if (!packs && options_.only_plugins && packs.error().code() == Code::kNotFound) {
       packs = PackIndex::none(platform);
     }
-    if (!packs && packs.error().code() == Code::kNotFound) {
-      report_.refused.push_back(
-          {folder, fmt::format("{}; {}", packs.error().message(), how_to_build(platform))});
-      return;
-    }
     if (!packs) return refuse(folder, packs.error());
     std::vector<PluginDescriptor> plugins;
     for (const Candidate& candidate : candidates_) {
@@ -186,7 +175,7 @@ std::string CheckReport::text() const {
   for (const AuditReport& audit : platforms) text += text_of(audit);
   for (const std::string& platform : not_built) {
     text += fmt::format("{:<12} {:<8} no packs here; plugins list it, and {}\n", platform, "-",
-                        how_to_build(platform));
+                        plugin_host::how_to_build(platform));
   }
   for (const Refused& entry : refused) text += fmt::format("refused      {}\n", entry.reason);
   return text;

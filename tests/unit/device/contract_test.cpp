@@ -6,9 +6,11 @@
 #include <random>
 #include <thread>
 
-#include "tests/support/real_platform.h"
 #include "tests/support/test_pack_params.h"
 #include "tests/support/test_platform.h"
+#ifdef ATLAS_DEVICE_CONTRACT
+#include "tests/support/real_platform.h"
+#endif
 
 namespace atlas::test {
 namespace {

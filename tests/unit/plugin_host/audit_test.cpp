@@ -151,9 +151,12 @@ TEST_CASE("audit: all absent kernels are named at once, with the plugin and what
   CHECK(report.problems.size() == 3);
   const Status status = report.to_status();
   CHECK(status.code() == Code::kFailedPrecondition);
-  CHECK(missing_part(status, {"platform 'cpu'", "3 problems", "'kernels_absent'", "'test_scael' of",
-                              "(near: test_scale)", "'nowhere_to_be_seen'", "'absent_as_well'",
-                              kTestKernels + "/cpu/test.so"}) == "");
+  CHECK(missing_part(
+            status,
+            {"platform 'cpu'", "3 problems: no pack has '", "'kernels_absent'", "'test_scael' of",
+             "(near: test_scale)", ", 'nowhere_to_be_seen'", "'absent_as_well'",
+             "1 pack in " + kTestKernels + "/cpu (target atlas_kernels_cpu builds them). "}) == "");
+  CHECK(how_to_build("strix-hip") == "target atlas_kernels_strix_hip builds them");
 }
 
 TEST_CASE("audit: a kernel with other parameters is a problem with both digests") {
