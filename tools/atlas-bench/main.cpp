@@ -208,13 +208,21 @@ void add_synthetic_options(CLI::App& command, SyntheticOptions& options) {
           .add_option(
               "--synthetic", options.model,
               "Instead of a model, the shapes of one with drawn weights: qwen3.8-flash-next")
-          ->type_name("NAME");
+          ->type_name("NAME")
+          ->check(tools::accepted_by(&bench::check_model))
+          ->excludes(command.get_option("--model"));
   command
       .add_option("--quant", options.quant,
                   "The format of drawn weights: bf16, fp8, nvfp4, exl3:BITS; a model has its own")
       ->capture_default_str()
       ->type_name("FORMAT")
+      ->check(tools::accepted_by(&bench::check_model_quant))
       ->needs(shapes);
+}
+
+Status check_shape(const std::string& text) {
+  const auto shape = bench::parse_kernel_shape(text);
+  return shape ? Status() : shape.error();
 }
 
 void add_kernel_options(CLI::App& command, bench::KernelBenchOptions& options,
@@ -223,14 +231,16 @@ void add_kernel_options(CLI::App& command, bench::KernelBenchOptions& options,
   command.add_option("--formats", options.formats, "Of the weights: exl3:BITS, nvfp4, fp8, bf16")
       ->capture_default_str()
       ->type_name("FORMAT,...")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(tools::accepted_by(&bench::check_matrix_quant));
   command
       .add_option(
           "--shapes", choice.shapes,
           "Products of K inputs and N outputs, or layers as 10of512:2560x640 (default: those "
           "of Qwen3.8-Flash-Next)")
       ->type_name("KxN,...")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(tools::accepted_by(&check_shape));
   command.add_flag("--experts", choice.experts, "Its layer of experts: alone, or beside --shapes");
   command.add_option("--rows", options.rows, "Rows (default: 1 to 16384; of experts to 4096)")
       ->type_name("N,N,...")
@@ -241,7 +251,7 @@ void add_kernel_options(CLI::App& command, bench::KernelBenchOptions& options,
   command.add_option("--ms", options.ms, "Milliseconds that a figure is measured for, about")
       ->capture_default_str()
       ->type_name("MS")
-      ->check(CLI::Range(0.01, 10000.0));
+      ->check(tools::number_range(0.01, 10000));
 }
 
 }  // namespace

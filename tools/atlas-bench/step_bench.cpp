@@ -194,8 +194,13 @@ std::string steps_text(const std::vector<StepProfile>& profiles) {
     double parts = 0;
     for (const RecordGroup& group : profile.groups) parts += group.us * group.launches;
     text +=
-        fmt::format("{}: {} rows, {} launches, {:.1f} us; groups by themselves {:.1f} us\n",
+        fmt::format("{}: {} used, {} launches, {:.1f} us; groups by themselves {:.1f} us\n",
                     profile.bucket.to_string(), profile.rows, profile.launches, profile.us, parts);
+    if (profile.bucket.kind == plan::StepKind::kVerify) {
+      text +=
+          "a model that drafts decodes by verify steps; the rows that would hold drafts are idle "
+          "here\n";
+    }
     text += fmt::format("{:>10} {:>6} {:>8} {:>9} {:>9}  {}\n", "us", "times", "us each", "MB each",
                         "GB/s", "operation (kernel)");
     for (const RecordGroup& group : profile.groups) {

@@ -442,11 +442,24 @@ Result<std::vector<SyntheticTensor>> synthetic_matrix(const std::string& quant,
   return matrix_tensors(parsed, module, n, k);
 }
 
+Status check_model_quant(const std::string& quant) {
+  const auto parsed = parse_quant(quant, 2, 6);
+  return parsed ? Status() : parsed.error();
+}
+
+Status check_matrix_quant(const std::string& quant) {
+  const auto parsed = parse_quant(quant, 1, 9);
+  return parsed ? Status() : parsed.error();
+}
+
+Status check_model(const std::string& model) {
+  if (model == "qwen3.8-flash-next") return {};
+  return invalid_argument("there is no synthetic model '{}': only qwen3.8-flash-next", model);
+}
+
 Status write_synthetic_checkpoint(const std::string& model, const std::string& quant,
                                   const std::string& folder) {
-  if (model != "qwen3.8-flash-next") {
-    return invalid_argument("there is no synthetic model '{}': only qwen3.8-flash-next", model);
-  }
+  ATLAS_RETURN_IF_ERROR(check_model(model));
   ATLAS_ASSIGN_OR_RETURN(const Quant parsed, parse_quant(quant, 2, 6));
   std::ofstream config(folder + "/config.json");
   config << tools::json_text(flash_next_config());

@@ -13,6 +13,12 @@
 
 namespace atlas::bench {
 
+/// Whether there are synthetic weights of a format for a whole model (`check_model_quant`) or a
+/// single product, and a synthetic model of a name. Errors: kInvalidArgument names what is known.
+Status check_model_quant(const std::string& quant);
+Status check_matrix_quant(const std::string& quant);
+Status check_model(const std::string& model);
+
 /// Writes config.json and model.safetensors (a header and a hole: it takes no room on the disk) of
 /// `model` ("qwen3.8-flash-next") into `folder`, which exists. `quant`: "bf16"; "fp8" (experts in
 /// 128 x 128 blocks) or "nvfp4" (experts of the trunk; the draft head's in fp8), as the releases of

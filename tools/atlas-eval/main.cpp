@@ -263,7 +263,7 @@ int main(int argc, char** argv) {
       ->excludes(identity_ids);
   identity.add_option("--seconds", arguments.seconds, "It ends within this time")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(tools::number_range(0, 86400));
 
   CLI::App& logits = add_command(program, "logits", "Raw logits of all positions, into a file",
                                  &run_logits, arguments, code);
@@ -330,7 +330,7 @@ int main(int argc, char** argv) {
                   "Values differ if they are further apart; 0: if their bits differ")
       ->capture_default_str()
       ->type_name("T")
-      ->check(CLI::NonNegativeNumber);
+      ->check(tools::number_range(0, std::numeric_limits<float>::max()));
 
   CLI::App& needle = add_command(program, "needle",
                                  "Numbers that stand in long prompts: how many answers have them",

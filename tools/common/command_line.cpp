@@ -47,6 +47,23 @@ void add_against_options(CLI::App& command, AgainstOptions& options) {
   group->require_option(1, 0);
 }
 
+CLI::Validator number_range(double low, double high) {
+  return CLI::Validator(
+      [low, high](std::string& text) {
+        double value = 0;
+        const bool number = CLI::detail::lexical_cast(text, value);
+        if (number && value >= low && value <= high) return std::string();
+        return fmt::format("'{}' is no number from {} to {}", text, low, high);
+      },
+      "");
+}
+
+CLI::Validator accepted_by(std::function<Status(const std::string&)> check) {
+  return CLI::Validator(
+      [check = std::move(check)](std::string& text) { return std::string(check(text).message()); },
+      "");
+}
+
 int exit_code(const std::string& program, const Status& status) {
   if (status.ok()) return 0;
   fmt::print(stderr, "{}: {}\n", program, status.message());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <string>
 
 #include "tools/common/local_model.h"
@@ -13,6 +14,12 @@ void add_model_options(CLI::App& command, ModelOptions& options);
 
 /// --against, --against-config and --against-set: a second model, beside add_model_options.
 void add_against_options(CLI::App& command, AgainstOptions& options);
+
+/// A number from `low` to `high`. Other than CLI11's own checks it refuses NaN.
+CLI::Validator number_range(double low, double high);
+
+/// What `check` says of a value: an error is wrong usage.
+CLI::Validator accepted_by(std::function<Status(const std::string&)> check);
 
 /// Prints "PROGRAM: message" on standard error if `status` is an error. The exit code: 0, or 1.
 int exit_code(const std::string& program, const Status& status);

@@ -13,10 +13,11 @@ constexpr uint64_t kPageSlack = 256;
 
 void apply(const EngineNeeds& needs, settings::EngineSettings& engine) {
   engine.max_sequences = needs.sequences;
-  engine.context_tokens = needs.sequence_tokens;
+  // A prompt of one token needs two: an engine serves no context without a place for an answer.
+  engine.context_tokens = needs.sequence_tokens == 1 ? 2 : needs.sequence_tokens;
   engine.cache_tokens = 0;  // two contexts, and the model's own limit bounds a context
   if (needs.sequence_tokens != 0 && needs.sequences > 1) {
-    engine.cache_tokens = needs.sequences * (needs.sequence_tokens + kPageSlack);
+    engine.cache_tokens = uint64_t{needs.sequences} * (needs.sequence_tokens + kPageSlack);
   }
   engine.prefill_rows = std::max(engine.prefill_rows, needs.scored_rows);
 }

@@ -301,6 +301,12 @@ TEST_CASE("bench steps: every launch of a step is in one group, and each has a t
   const Json json = Json::parse(steps_json(*profiles, *model, this_machine()));
   CHECK(json["results"].size() == 3);
   CHECK(steps_text(*profiles).find("gqa_attend") != std::string::npos);
+  CHECK(steps_text(*profiles).find("drafts") == std::string::npos);
+  StepProfile verify;
+  verify.bucket = {plan::StepKind::kVerify, 2, 2};
+  verify.rows = 1;
+  CHECK(steps_text({verify}).find("verify of 2 rows, 2 with logits: 1 used, ") == 0);
+  CHECK(steps_text({verify}).find("rows that would hold drafts are idle") != std::string::npos);
 }
 
 TEST_SUITE_END();

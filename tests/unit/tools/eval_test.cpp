@@ -220,6 +220,9 @@ TEST_CASE(
   CHECK(run_program("atlas-eval", "generate --model x").code == 2);
   CHECK(run_program("atlas-eval", "generate --model x --ids a --prompt b").code == 2);
   CHECK(run_program("atlas-eval", "perplexity --model x --text y --window 1").code == 2);
+  const ProgramRun nan = run_program("atlas-eval", "identity --model x --text y --seconds nan");
+  CHECK(nan.code == 2);
+  CHECK_MESSAGE(nan.out.find("'nan' is no number from 0 to 86400") != std::string::npos, nan.out);
   const ProgramRun absent =
       run_program("atlas-eval", "perplexity --model /absent --text " + ids + " --window 8");
   CHECK(absent.code == 1);

@@ -183,7 +183,19 @@ TEST_CASE("the program: kernels takes shapes, formats and rows, and writes them 
       "kernels --threads 1 --formats bf16 --shapes 64x48 --rows 3 --weights-mb 1 --ms 0.1");
   CHECK_MESSAGE(text.code == 0, text.out);
   CHECK(text.out.find("64x48") != std::string::npos);
-  CHECK(run_program("atlas-bench", "kernels --shapes 256x").code == 1);
+  const auto refused = [](const std::string& arguments, const char* said) {
+    const ProgramRun refusal = run_program("atlas-bench", arguments);
+    CAPTURE(arguments);
+    CHECK(refusal.code == 2);
+    CHECK_MESSAGE(refusal.out.find(said) != std::string::npos, refusal.out);
+  };
+  refused("kernels --shapes 256x", "256x");
+  refused("kernels --formats nvfp5", "there are no synthetic weights of 'nvfp5'");
+  refused("kernels --ms nan", "'nan' is no number from 0.01 to 10000");
+  refused("steps --synthetic gpt-2", "there is no synthetic model 'gpt-2'");
+  refused("steps --synthetic qwen3.8-flash-next --quant exl3:9",
+          "no synthetic weights of 'exl3:9'");
+  refused("steps --synthetic qwen3.8-flash-next --model /m", "--model");
   CHECK(run_program("atlas-bench", "kernels --rows 0").code == 2);
   CHECK(run_program("atlas-bench", "kernels --model x").code == 2);
 }
