@@ -67,10 +67,10 @@ void Device::start(uint32_t attempt) {
   lost_.store(false);
   process_ = std::make_unique<Process>(
       options_.device_program, Process::Files{device_file_, pinned_file_, shared_file_},
-      options_.patience_ms, [this](const std::string& how) { lose(how); });
+      [this](const std::string& how) { lose(how); });
   const Hello hello{space_->device(),      options_.memory_bytes,    space_->pinned(),
                     options_.memory_bytes, options_.delay_us * 1000, ::getpid()};
-  process_->ask(RequestKind::kHello, bytes_of(hello));
+  process_->greet(hello, options_.patience_ms);
 }
 
 Device::~Device() {

@@ -12,7 +12,8 @@ struct Options {
   std::string device_program;     // of the device process; as built unless given
   uint64_t memory_bytes;          // capacity of device memory, and of pinned memory
   uint64_t delay_us = 0;          // a command starts at least so long after its submission
-  uint64_t patience_ms = 10'000;  // without progress for so long, the device counts as lost
+  uint64_t patience_ms = 10'000;  // without progress for so long, the device counts as lost once it
+                                  // has begun
   uint64_t fail_alloc_at = 0;     // this allocation is refused (RESOURCE_EXHAUSTED)
   uint64_t fail_launch_at = 0;    // this launch fails when it runs (INTERNAL), then all is lost
   uint64_t hang_at = 0;           // this launch never ends

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -24,6 +25,8 @@ namespace {
 
 using sdk::Failure;
 
+constexpr uint64_t kStartPatienceMs = 60'000;
+
 // Above the descriptors that the child's ends are put on, so that none is overwritten too early.
 File raised(int fd) { return File(::fcntl(fd, F_DUPFD_CLOEXEC, 10)); }
 
@@ -37,21 +40,16 @@ std::string describe_end(int status) {
 
 }  // namespace
 
-Process::Process(const std::string& program, const Files& files, uint64_t patience_ms,
+Process::Process(const std::string& program, const Files& files,
                  std::function<void(const std::string&)> ended)
-    : ended_callback_(std::move(ended)) {
+    : program_(program), ended_callback_(std::move(ended)) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     throw Failure(ATLAS_RESOURCE_EXHAUSTED, std::string("no socket pair: ") + std::strerror(errno));
   }
   socket_ = File(ends[0]);
   const File child(ends[1]);
-  timeval patience{};
-  patience.tv_sec = static_cast<time_t>(patience_ms / 1000);
-  patience.tv_usec = static_cast<suseconds_t>(patience_ms % 1000 * 1000);
-  ::setsockopt(socket_.fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  ::setsockopt(socket_.fd(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-  watcher_ = std::thread([&, this] { watch(program, files, child.fd()); });
+  watcher_ = std::thread([&, this] { watch(files, child.fd()); });
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return started_; });
   if (start_error_ != 0) {
@@ -59,7 +57,7 @@ Process::Process(const std::string& program, const Files& files, uint64_t patien
     watcher_.join();
     throw Failure(
         ATLAS_FAILED_PRECONDITION,
-        "the device program '" + program + "' cannot be started: " + std::strerror(start_error_));
+        "the device program '" + program_ + "' cannot be started: " + std::strerror(start_error_));
   }
 }
 
@@ -69,7 +67,7 @@ Process::~Process() {
   watcher_.join();
 }
 
-int Process::start(const std::string& program, const Files& files, int child_socket) {
+int Process::start(const Files& files, int child_socket) {
   const File sources[] = {raised(child_socket), raised(files.device.fd()),
                           raised(files.pinned.fd()), raised(files.shared.fd())};
   posix_spawn_file_actions_t actions;
@@ -87,10 +85,10 @@ int Process::start(const std::string& program, const Files& files, int child_soc
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setsigdefault(&attributes, &all);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::string name = program;
+  std::string name = program_;
   char* arguments[] = {name.data(), nullptr};
   pid_t pid = -1;
-  const int error = ::posix_spawn(&pid, program.c_str(), &actions, &attributes, arguments, environ);
+  const int error = ::posix_spawn(&pid, program_.c_str(), &actions, &attributes, arguments, environ);
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   const std::lock_guard lock(mutex_);
@@ -98,11 +96,11 @@ int Process::start(const std::string& program, const Files& files, int child_soc
   return error;
 }
 
-void Process::watch(const std::string& program, const Files& files, int child_socket) {
+void Process::watch(const Files& files, int child_socket) {
   sigset_t all;
   sigfillset(&all);
   ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
-  const int error = start(program, files, child_socket);
+  const int error = start(files, child_socket);
   {
     const std::lock_guard lock(mutex_);
     start_error_ = error;
@@ -121,6 +119,7 @@ void Process::watch(const std::string& program, const Files& files, int child_so
     const std::lock_guard lock(mutex_);
     int status = 0;
     if (::waitpid(pid_, &status, 0) == pid_) how = describe_end(status);
+    end_status_ = status;
     reaped_ = true;
   }
   ended_callback_(how);
@@ -133,6 +132,14 @@ void Process::watch(const std::string& program, const Files& files, int child_so
 bool Process::wait_until_ended(uint64_t timeout_ms) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [this] { return ended_; });
+}
+
+void Process::set_patience(uint64_t patience_ms) {
+  timeval patience{};
+  patience.tv_sec = static_cast<time_t>(patience_ms / 1000);
+  patience.tv_usec = static_cast<suseconds_t>(patience_ms % 1000 * 1000);
+  ::setsockopt(socket_.fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  ::setsockopt(socket_.fd(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 }
 
 void Process::kill() {
@@ -164,6 +171,22 @@ void Process::receive_all(void* data, size_t bytes) {
     next += received;
     bytes -= static_cast<size_t>(received);
   }
+}
+
+void Process::greet(const Hello& hello, uint64_t patience_ms) {
+  set_patience(std::max(patience_ms, kStartPatienceMs));
+  try {
+    (void)ask(RequestKind::kHello, {reinterpret_cast<const char*>(&hello), sizeof(hello)});
+  } catch (const Failure& failure) {
+    if (failure.code() != ATLAS_UNAVAILABLE || !wait_until_ended(1000)) throw;
+    const std::lock_guard lock(mutex_);
+    // POSIX leaves posix_spawn a second way to say that there was no program to run: a child that
+    // ends with status 127. Under qemu's emulation of user programs it is the only one.
+    if (!WIFEXITED(end_status_) || WEXITSTATUS(end_status_) != 127) throw;
+    throw Failure(ATLAS_FAILED_PRECONDITION,
+                  "the device program '" + program_ + "' cannot be started (status 127)");
+  }
+  set_patience(patience_ms);
 }
 
 uint64_t Process::ask(RequestKind kind, std::span<const char> payload) {
