@@ -62,18 +62,17 @@ class CheckpointSource final : public plan::WeightSource {
   explicit CheckpointSource(std::shared_ptr<const model::Checkpoint> checkpoint)
       : checkpoint_(std::move(checkpoint)), large_(is_large(*checkpoint_)) {}
 
-  std::vector<AtlasTensor> module_tensors(const std::string& module,
-                                          bool with_data) const override {
+  std::vector<AtlasTensor> module_tensors(const std::string& module) const override {
     std::vector<AtlasTensor> tensors;
     for (const model::TensorInfo& info : checkpoint_->with_prefix(module)) {
-      if (auto tensor = convert(info, with_data)) tensors.push_back(*tensor);
+      if (auto tensor = model::to_abi_tensor(info)) tensors.push_back(*tensor);
     }
     return tensors;
   }
-  Result<AtlasTensor> tensor(const std::string& name, bool with_data) const override {
+  Result<AtlasTensor> tensor(const std::string& name) const override {
     const model::TensorInfo* info = checkpoint_->find(name);
     if (info == nullptr) return not_found("the checkpoint has no tensor '{}'", name);
-    return convert(*info, with_data);
+    return model::to_abi_tensor(*info);
   }
   Status read(const AtlasTensor& tensor, uint64_t offset, std::span<std::byte> out) const override {
     const model::TensorInfo* info = checkpoint_->find(tensor.name);
@@ -98,9 +97,6 @@ class CheckpointSource final : public plan::WeightSource {
   }
 
  private:
-  Result<AtlasTensor> convert(const model::TensorInfo& info, bool with_data) const {
-    return model::to_abi_tensor(info, with_data ? checkpoint_->data(info).data() : nullptr);
-  }
   std::shared_ptr<const model::Checkpoint> checkpoint_;
   bool large_;
 };

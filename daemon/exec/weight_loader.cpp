@@ -53,7 +53,7 @@ Status load_vector(const plan::PlanInput& input, const plan::Vector& vector,
                    const BufferTable& buffers, Stream& stream) {
   std::vector<float> values = vector.values;
   if (values.empty()) {
-    ATLAS_ASSIGN_OR_RETURN(const AtlasTensor tensor, input.weights->tensor(vector.tensor, false));
+    ATLAS_ASSIGN_OR_RETURN(const AtlasTensor tensor, input.weights->tensor(vector.tensor));
     ATLAS_ASSIGN_OR_RETURN(values, read_floats(*input.weights, tensor, vector.n));
     if (vector.plus != 0) {
       for (float& value : values) value += vector.plus;
@@ -247,7 +247,7 @@ class Loader {
   AtlasAddress base(const Part& one) const { return buffers_.at(one.weight->buffer).address(); }
 
   Status load_large(const Part& one) {
-    std::vector<AtlasTensor> tensors = input_.weights->module_tensors(one.part->module, false);
+    std::vector<AtlasTensor> tensors = input_.weights->module_tensors(one.part->module);
     ATLAS_RETURN_IF_ERROR(module_.read(*input_.weights, tensors, threads_));
     PartLoader loader(input_, *one.weight, *one.part, tensors);
     ATLAS_RETURN_IF_ERROR(loader.run(base(one), stream_, threads_, done_));
@@ -285,7 +285,7 @@ class Loader {
   }
 
   Status pack_small(const Part& one, ModuleBuffer& module, std::vector<std::byte>& packed) const {
-    std::vector<AtlasTensor> tensors = input_.weights->module_tensors(one.part->module, false);
+    std::vector<AtlasTensor> tensors = input_.weights->module_tensors(one.part->module);
     ATLAS_RETURN_IF_ERROR(module.read(*input_.weights, tensors, 1));
     ATLAS_RETURN_IF_ERROR(PartLoader(input_, *one.weight, *one.part, tensors).pack_whole(packed));
     for (const AtlasTensor& tensor : tensors) input_.weights->drop_cache(tensor);

@@ -70,7 +70,7 @@ std::string meant_format(const DeclaredFormat& declared, const std::string& foun
 }  // namespace
 
 Result<PlanBuilder::Claimed> PlanBuilder::claim(const WeightName& weight) {
-  const std::vector<AtlasTensor> tensors = input_.weights->module_tensors(weight.module, false);
+  const std::vector<AtlasTensor> tensors = input_.weights->module_tensors(weight.module);
   if (tensors.empty()) {
     return not_found("the checkpoint has no tensor of module '{}'", weight.module);
   }
@@ -289,7 +289,7 @@ Result<BufferId> PlanBuilder::vector(const VectorName& vector) {
   }
   uint64_t n = vector.values.size();
   if (vector.values.empty()) {
-    ATLAS_ASSIGN_OR_RETURN(const AtlasTensor tensor, input_.weights->tensor(vector.tensor, false));
+    ATLAS_ASSIGN_OR_RETURN(const AtlasTensor tensor, input_.weights->tensor(vector.tensor));
     n = 1;
     for (uint32_t i = 0; i < tensor.rank; ++i) n *= tensor.dims[i];
     if (tensor.dtype != ATLAS_F32 && tensor.dtype != ATLAS_F16 && tensor.dtype != ATLAS_BF16) {

@@ -16,11 +16,10 @@ namespace atlas::plan {
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  /// Tensors whose names begin with `module` and a dot. `data` is null unless `with_data`.
-  virtual std::vector<AtlasTensor> module_tensors(const std::string& module,
-                                                  bool with_data) const = 0;
+  /// Tensors whose names begin with `module` and a dot, without their data.
+  virtual std::vector<AtlasTensor> module_tensors(const std::string& module) const = 0;
   /// One tensor by its full name; kNotFound names it.
-  virtual Result<AtlasTensor> tensor(const std::string& name, bool with_data) const = 0;
+  virtual Result<AtlasTensor> tensor(const std::string& name) const = 0;
   /// Copies `out.size()` bytes of a tensor that this source gave, from byte `offset` of it on.
   /// Errors: kDataLoss if its file was cut short or cannot be read.
   virtual Status read(const AtlasTensor& tensor, uint64_t offset,

@@ -97,7 +97,7 @@ bool read_file(std::span<const std::byte> file, Tensors& tensors) {
   const std::vector<std::string> files{"fuzz"};
   if (!read_safetensors(file, files[0], 0, &table) || !table.seal(files).ok()) return false;
   for (const TensorInfo& info : table.with_prefix("m")) {
-    const auto tensor = to_abi_tensor(info, nullptr);
+    const auto tensor = to_abi_tensor(info);
     if (!tensor) return false;
     const auto bytes = file.subspan(info.offset, info.bytes);
     tensors.add(*tensor, std::string(info.name), {bytes.begin(), bytes.end()});

@@ -29,7 +29,7 @@ class Shapes final : public plan::WeightSource {
     ATLAS_ASSIGN_OR_RETURN(modules_[module], synthetic_matrix(quant, module, n, k));
     return {};
   }
-  std::vector<AtlasTensor> module_tensors(const std::string& module, bool) const override {
+  std::vector<AtlasTensor> module_tensors(const std::string& module) const override {
     std::vector<AtlasTensor> tensors;
     const auto found = modules_.find(module);
     if (found == modules_.end()) return tensors;
@@ -44,7 +44,7 @@ class Shapes final : public plan::WeightSource {
     }
     return tensors;
   }
-  Result<AtlasTensor> tensor(const std::string& name, bool) const override {
+  Result<AtlasTensor> tensor(const std::string& name) const override {
     return not_found("there is no tensor '{}'", name);
   }
   Status read(const AtlasTensor& tensor, uint64_t, std::span<std::byte>) const override {

@@ -336,11 +336,11 @@ class SyntheticWeights final : public plan::WeightSource {
     for (size_t i = 0; i < random_.size(); ++i) random_[i] = model::splitmix64(i);
   }
 
-  std::vector<AtlasTensor> module_tensors(const std::string& module, bool) const override {
-    return shapes_->module_tensors(module, false);
+  std::vector<AtlasTensor> module_tensors(const std::string& module) const override {
+    return shapes_->module_tensors(module);
   }
-  Result<AtlasTensor> tensor(const std::string& name, bool) const override {
-    return shapes_->tensor(name, false);
+  Result<AtlasTensor> tensor(const std::string& name) const override {
+    return shapes_->tensor(name);
   }
   std::string identity() const override { return shapes_->identity() + "synthetic"; }
   void drop_cache(const AtlasTensor&) const override {}

@@ -10,7 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "daemon/base/mapped_file.h"
+#include "daemon/base/input_file.h"
 #include "daemon/model/checkpoint/dtype.h"
 #include "daemon/model/checkpoint/safetensors.h"
 
@@ -151,9 +151,9 @@ Status write_text_file(const std::string& path, const std::string& text) {
 }
 
 Result<std::vector<std::string>> tensor_names(const std::string& path) {
-  ATLAS_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  ATLAS_ASSIGN_OR_RETURN(const InputFile file, InputFile::open(path));
   model::TensorTable table;
-  const auto summary = model::read_safetensors(file.bytes(), path, 0, &table);
+  const auto summary = model::read_safetensors(file, 0, &table);
   if (!summary) return summary.error();
   std::vector<std::string> names;
   for (const model::TensorInfo& tensor : table.tensors()) names.emplace_back(tensor.name);

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "daemon/base/mapped_file.h"
+#include "daemon/base/input_file.h"
 #include "daemon/model/checkpoint/safetensors.h"
 #include "tools/atlas-quantize/safetensors_writer.h"
 #include "tools/common/files.h"
@@ -138,10 +138,10 @@ Status Unfinished::keep(const Entry& entry, std::vector<EncodedTensor> tensors) 
 
 Result<std::vector<PlannedTensor>> Unfinished::tensors(const std::string& module) const {
   const std::string path = part_path(module);
-  ATLAS_ASSIGN_OR_RETURN(MappedFile opened, MappedFile::open(path));
-  const auto file = std::make_shared<const MappedFile>(std::move(opened));
+  ATLAS_ASSIGN_OR_RETURN(InputFile opened, InputFile::open(path));
+  const auto file = std::make_shared<const InputFile>(std::move(opened));
   model::TensorTable table;
-  const auto summary = model::read_safetensors(file->bytes(), path, 0, &table);
+  const auto summary = model::read_safetensors(*file, 0, &table);
   if (!summary) return summary.error();
   ATLAS_RETURN_IF_ERROR(table.seal(std::span(&path, 1)));
   std::vector<PlannedTensor> out;

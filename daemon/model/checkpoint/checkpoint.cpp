@@ -56,10 +56,6 @@ Status Checkpoint::read(const TensorInfo& tensor, uint64_t offset, std::span<std
   return status.with_context(fmt::format("tensor '{}'", tensor.name));
 }
 
-std::span<const std::byte> Checkpoint::data(const TensorInfo& tensor) const {
-  return state_->files[tensor.file].bytes().subspan(tensor.offset, tensor.bytes);
-}
-
 void Checkpoint::drop_cache(const TensorInfo& tensor) const {
   state_->files[tensor.file].drop_cache(tensor.offset, tensor.bytes);
 }
@@ -68,14 +64,10 @@ const ModelConfig& Checkpoint::config() const { return state_->config; }
 
 Result<TokenizerSource> Checkpoint::tokenizer_source() const {
   if (state_->gguf != nullptr) return read_gguf_vocabulary(*state_->gguf);
-  const auto text = [](const MappedFile& file) {
-    return std::string_view(reinterpret_cast<const char*>(file.bytes().data()),
-                            file.bytes().size());
-  };
-  if (state_->tokenizer_json.bytes().empty()) return TokenizerSource();
-  return TokenizerSource(HuggingfaceTokenizer{text(state_->tokenizer_json),
-                                              text(state_->tokenizer_config_json),
-                                              text(state_->generation_config_json)});
+  if (state_->tokenizer_json.text.empty()) return TokenizerSource();
+  return TokenizerSource(HuggingfaceTokenizer{state_->tokenizer_json.text,
+                                              state_->tokenizer_config_json.text,
+                                              state_->generation_config_json.text});
 }
 
 const std::optional<std::string>& Checkpoint::chat_template() const {
@@ -112,11 +104,11 @@ const std::vector<std::string>& Checkpoint::notes() const { return state_->notes
 std::vector<std::string> CheckpointState::paths() const {
   std::vector<std::string> out;
   out.reserve(files.size());
-  for (const MappedFile& file : files) out.push_back(file.path());
+  for (const InputFile& file : files) out.push_back(file.path());
   return out;
 }
 
-Result<AtlasTensor> to_abi_tensor(const TensorInfo& tensor, const std::byte* data) {
+Result<AtlasTensor> to_abi_tensor(const TensorInfo& tensor) {
   AtlasTensor out{};
   if (tensor.rank > std::size(out.dims)) {
     return unimplemented("tensor '{}' has {} dimensions; plugins take {}", tensor.name, tensor.rank,
@@ -128,7 +120,6 @@ Result<AtlasTensor> to_abi_tensor(const TensorInfo& tensor, const std::byte* dat
   out.rank = tensor.rank;
   std::copy_n(tensor.dims.begin(), tensor.rank, out.dims);
   out.bytes = tensor.bytes;
-  out.data = data;
   return out;
 }
 

@@ -48,9 +48,8 @@ struct CheckpointState;
 
 /// An opened checkpoint. Immutable; all calls are thread safe; movable.
 /// Tensors carry Hugging Face names in every format. Every header field has been checked: the bytes
-/// of each tensor lie inside its file. A file that is cut short later is an error of `read`; one
-/// that is cut short while `open` looks at its header ends the process: replace model files by
-/// renaming, never by writing into them.
+/// of each tensor lie inside its file. A file that is cut short while it is in use is an error, of
+/// `open` or `read`: replace model files by renaming, never by writing into them.
 class Checkpoint {
  public:
   /// Opens `path`: a folder with config.json and model.safetensors or model.safetensors.index.json
@@ -74,9 +73,6 @@ class Checkpoint {
   /// Copies `out.size()` bytes of a tensor of this checkpoint, from byte `offset` of it on.
   /// Errors: kOutOfRange beyond the tensor; kDataLoss if the file was cut short or cannot be read.
   Status read(const TensorInfo& tensor, uint64_t offset, std::span<std::byte> out) const;
-  /// The bytes of a tensor of this checkpoint, in the mapping. May be aligned to one byte only; to
-  /// be looked at only while nobody cuts the file.
-  std::span<const std::byte> data(const TensorInfo& tensor) const;
   /// Says that a tensor's bytes are not needed again, so that they leave the page cache.
   void drop_cache(const TensorInfo& tensor) const;
 
@@ -102,8 +98,7 @@ class Checkpoint {
   std::unique_ptr<const CheckpointState> state_;
 };
 
-/// `tensor` as plugins see it; `data` may be null. Errors: kUnimplemented for more than 4
-/// dimensions.
-Result<AtlasTensor> to_abi_tensor(const TensorInfo& tensor, const std::byte* data);
+/// `tensor` as plugins see it, without its data. Errors: kUnimplemented for more than 4 dimensions.
+Result<AtlasTensor> to_abi_tensor(const TensorInfo& tensor);
 
 }  // namespace atlas::model

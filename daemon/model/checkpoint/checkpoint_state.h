@@ -5,14 +5,20 @@
 #include <string>
 #include <vector>
 
-#include "daemon/base/mapped_file.h"
+#include "daemon/base/input_file.h"
 #include "daemon/model/checkpoint/checkpoint.h"
 #include "daemon/model/checkpoint/gguf.h"
 
 namespace atlas::model {
 
+/// A text file beside the weights; empty if it is not there.
+struct TextFile {
+  std::string path;
+  std::string text;
+};
+
 struct CheckpointState {
-  std::vector<MappedFile> files;  ///< those with tensors
+  std::vector<InputFile> files;  ///< those with tensors
   TensorTable table;
   ModelConfig config;
   std::string format_name;
@@ -20,7 +26,7 @@ struct CheckpointState {
   SpecialTokens special_tokens;
   std::vector<std::string> notes;
 
-  MappedFile tokenizer_json, tokenizer_config_json, generation_config_json;
+  TextFile tokenizer_json, tokenizer_config_json, generation_config_json;
   std::unique_ptr<GgufFile> gguf;  ///< null for Hugging Face folders
 
   std::vector<std::string> paths() const;

@@ -93,7 +93,12 @@ std::optional<int64_t> as_integer(GgufType type, const std::byte* from) {
 /// Walks the header once, checking every length against what is left of the file.
 class GgufParser {
  public:
-  GgufParser(std::span<const std::byte> bytes, GgufFile* file) : bytes_(bytes), file_(*file) {}
+  /// `bytes` are the first ones of a file of `file_bytes`.
+  GgufParser(std::span<const std::byte> bytes, uint64_t file_bytes, GgufFile* file)
+      : bytes_(bytes), file_bytes_(file_bytes), file_(*file) {}
+
+  /// How many bytes must be known to come further, if `run` failed because too few were; else 0.
+  uint64_t wanted() const { return wanted_; }
 
   Status run() {
     uint64_t tensor_count = 0;
@@ -101,24 +106,31 @@ class GgufParser {
     ATLAS_RETURN_IF_ERROR(read_start(&tensor_count, &pair_count));
     for (uint64_t i = 0; i < pair_count; ++i) ATLAS_RETURN_IF_ERROR(read_pair(i, pair_count));
     ATLAS_RETURN_IF_ERROR(read_alignment());
-    file_.tensors_.reserve(tensor_count);
+    file_.tensors_.reserve(std::min(tensor_count, bytes_.size() / kLeastTensorBytes));
     for (uint64_t i = 0; i < tensor_count; ++i) ATLAS_RETURN_IF_ERROR(read_tensor(i));
     return place_tensors();
   }
 
  private:
-  uint64_t left() const { return bytes_.size() - position_; }
+  uint64_t left() const { return file_bytes_ - position_; }
+  /// Whether the next `bytes` are in the file, and known.
+  bool have(uint64_t bytes) {
+    if (bytes > left()) return false;
+    if (bytes <= bytes_.size() - position_) return true;
+    wanted_ = position_ + bytes;
+    return false;
+  }
 
   template <typename T>
   bool read(T* value) {
-    if (left() < sizeof(T)) return false;
+    if (!have(sizeof(T))) return false;
     *value = load<T>(bytes_.data() + position_);
     position_ += sizeof(T);
     return true;
   }
   bool read_string(std::string_view* value) {
     uint64_t length = 0;
-    if (!read(&length) || length > left()) return false;
+    if (!read(&length) || !have(length)) return false;
     *value = {reinterpret_cast<const char*>(bytes_.data()) + position_, length};
     position_ += length;
     return true;
@@ -143,11 +155,11 @@ class GgufParser {
     if (!read(tensor_count) || !read(pair_count)) return cut_short("the counts");
     if (*pair_count > left() / kLeastPairBytes) {
       return invalid_argument("{} key-value pairs cannot fit in a file of {} bytes", *pair_count,
-                              bytes_.size());
+                              file_bytes_);
     }
     if (*tensor_count > left() / kLeastTensorBytes) {
       return invalid_argument("{} tensors cannot fit in a file of {} bytes", *tensor_count,
-                              bytes_.size());
+                              file_bytes_);
     }
     return {};
   }
@@ -194,7 +206,7 @@ class GgufParser {
 
   Status skip_elements(GgufType type, uint64_t count, uint32_t depth) {
     if (const uint32_t size = scalar_bytes(type); size != 0) {
-      if (count > left() / size) return cut_short("the value");
+      if (count > left() / size || !have(count * size)) return cut_short("the value");
       position_ += count * size;
       return {};
     }
@@ -268,11 +280,11 @@ class GgufParser {
   Status place_tensors() {
     if (file_.tensors_.empty()) return {};
     const uint64_t start = (position_ + alignment_ - 1) / alignment_ * alignment_;
-    if (start > bytes_.size()) {
+    if (start > file_bytes_) {
       return invalid_argument("the data begins at {} and the file ends at {}: it is cut short",
-                              start, bytes_.size());
+                              start, file_bytes_);
     }
-    const uint64_t data_bytes = bytes_.size() - start;
+    const uint64_t data_bytes = file_bytes_ - start;
     for (TensorInfo& tensor : file_.tensors_) {
       if (tensor.offset % alignment_ != 0) {
         return invalid_argument("tensor '{}' lies at {}, which is no multiple of {}",
@@ -308,21 +320,44 @@ class GgufParser {
   }
 
   Status cut_short(std::string_view where) const {
-    return invalid_argument("the file of {} bytes ends inside {}", bytes_.size(), where);
+    return invalid_argument("the file of {} bytes ends inside {}", file_bytes_, where);
   }
 
   std::span<const std::byte> bytes_;
+  uint64_t file_bytes_;
   GgufFile& file_;
   uint64_t position_ = 0;
+  uint64_t wanted_ = 0;
   uint64_t alignment_ = kDefaultAlignment;
 };
 
 Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string path) {
   GgufFile file;
   file.path_ = std::move(path);
-  const Status status = GgufParser(bytes, &file).run();
+  const Status status = GgufParser(bytes, bytes.size(), &file).run();
   if (!status.ok()) return status.with_context(file.path_);
   return file;
+}
+
+// The header does not say how long it is: more of the file is read until the walk comes to its end.
+Result<GgufFile> GgufFile::read(const InputFile& file) {
+  constexpr uint64_t kFirstBytes = 1 << 20;
+  for (uint64_t count = kFirstBytes;;) {
+    count = std::min({count, kMaxGgufHeader, file.size()});
+    GgufFile header;
+    header.path_ = file.path();
+    header.header_.resize(count);
+    ATLAS_RETURN_IF_ERROR(file.read_at(0, header.header_));
+    GgufParser parser(header.header_, file.size(), &header);
+    const Status status = parser.run();
+    if (status.ok()) return header;
+    if (parser.wanted() == 0) return status.with_context(header.path_);
+    if (count == kMaxGgufHeader) {
+      return invalid_argument("{}: its header has {} bytes or more; the limit is {}", header.path_,
+                              parser.wanted(), kMaxGgufHeader);
+    }
+    count = std::max(2 * count, parser.wanted());
+  }
 }
 
 const GgufFile::Value* GgufFile::find(std::string_view key) const {

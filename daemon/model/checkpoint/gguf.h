@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/base/input_file.h"
 #include "daemon/base/status.h"
 #include "daemon/model/checkpoint/tensor_table.h"
 
@@ -33,12 +34,19 @@ enum class GgufType : uint32_t {
   kF64 = 12,
 };
 
-/// The header of a GGUF file, checked against the file's size in every field. Views point into the
-/// mapping that it was parsed from. Reads versions 2 and 3, little-endian.
+/// The largest header (metadata and tensor records) that is read.
+inline constexpr uint64_t kMaxGgufHeader = 512ull << 20;
+
+/// The header of a GGUF file, checked against the file's size in every field. Reads versions 2 and
+/// 3, little-endian.
 class GgufFile {
  public:
+  /// Reads the header of `file`, which need not be kept.
   /// Errors: kInvalidArgument with the place that is broken; kUnimplemented for version 1,
-  /// big-endian files and tensor types that Atlas does not read. `path` is for messages.
+  /// big-endian files and tensor types that Atlas does not read; kDataLoss if the file was cut
+  /// short since it was opened.
+  static Result<GgufFile> read(const InputFile& file);
+  /// The same of a file whose bytes are in memory, and stay there. `path` is for messages.
   static Result<GgufFile> parse(std::span<const std::byte> bytes, std::string path);
 
   uint32_t version() const { return version_; }
@@ -77,6 +85,7 @@ class GgufFile {
   Status wrong_type(std::string_view key, const Value& value, std::string_view expected) const;
 
   std::string path_;
+  std::vector<std::byte> header_;  ///< what the views point into, unless the caller keeps it
   uint32_t version_ = 0;
   uint64_t misaligned_ = 0;
   std::unordered_map<std::string_view, Value> values_;

@@ -36,7 +36,7 @@ Result<std::vector<std::string>> part_paths(const std::string& path, const GgufF
   return paths;
 }
 
-void add_part(GgufFile part, MappedFile file, CheckpointState* state) {
+void add_part(GgufFile part, InputFile file, CheckpointState* state) {
   const auto number = static_cast<uint32_t>(state->files.size());
   for (TensorInfo tensor : part.tensors()) {
     tensor.name = state->table.intern(huggingface_name(tensor.name));
@@ -53,15 +53,15 @@ void add_part(GgufFile part, MappedFile file, CheckpointState* state) {
 }
 
 Status read_parts(const std::string& path, const OpenProgress& progress, CheckpointState* state) {
-  ATLAS_ASSIGN_OR_RETURN(MappedFile first, MappedFile::open(path));
-  ATLAS_ASSIGN_OR_RETURN(GgufFile header, GgufFile::parse(first.bytes(), path));
+  ATLAS_ASSIGN_OR_RETURN(InputFile first, InputFile::open(path));
+  ATLAS_ASSIGN_OR_RETURN(GgufFile header, GgufFile::read(first));
   ATLAS_ASSIGN_OR_RETURN(const std::vector<std::string> paths, part_paths(path, header));
   for (uint32_t i = 0; i < paths.size(); ++i) {
     if (paths[i] == path) {
       add_part(std::move(header), std::move(first), state);
     } else {
-      ATLAS_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(paths[i]));
-      ATLAS_ASSIGN_OR_RETURN(GgufFile part, GgufFile::parse(file.bytes(), paths[i]));
+      ATLAS_ASSIGN_OR_RETURN(InputFile file, InputFile::open(paths[i]));
+      ATLAS_ASSIGN_OR_RETURN(GgufFile part, GgufFile::read(file));
       add_part(std::move(part), std::move(file), state);
     }
     if (progress) progress(i + 1, static_cast<uint32_t>(paths.size()));
@@ -103,6 +103,22 @@ Status read_specials(const GgufFile& file, SpecialTokens* tokens) {
   return {};
 }
 
+/// The bytes of rope_freqs.weight; none if it is not there.
+Result<std::vector<std::byte>> rope_factors(const CheckpointState& state) {
+  constexpr uint64_t kMost = 1 << 20;  // a float for each two dimensions of a head
+  const TensorInfo* tensor = state.table.find("rope_freqs.weight");
+  if (tensor == nullptr) return std::vector<std::byte>();
+  if (tensor->bytes > kMost) {
+    return invalid_argument(
+        "{}: tensor '{}' has {} bytes; expected a number for each two "
+        "dimensions of a head",
+        state.files[tensor->file].path(), tensor->name, tensor->bytes);
+  }
+  std::vector<std::byte> bytes(tensor->bytes);
+  ATLAS_RETURN_IF_ERROR(state.files[tensor->file].read_at(tensor->offset, bytes));
+  return bytes;
+}
+
 }  // namespace
 
 Result<TokenizerSource> read_gguf_vocabulary(const GgufFile& file) {
@@ -136,10 +152,7 @@ Status read_gguf_checkpoint(const std::string& path, const OpenProgress& progres
   ATLAS_RETURN_IF_ERROR(read_parts(path, progress, state));
   const GgufFile& file = *state->gguf;
   state->format_name = fmt::format("gguf v{}", file.version());
-  std::span<const std::byte> factors;
-  if (const TensorInfo* tensor = state->table.find("rope_freqs.weight")) {
-    factors = state->files[tensor->file].bytes().subspan(tensor->offset, tensor->bytes);
-  }
+  ATLAS_ASSIGN_OR_RETURN(const std::vector<std::byte> factors, rope_factors(*state));
   ATLAS_ASSIGN_OR_RETURN(state->config, read_gguf_config(file, state->table, factors));
   ATLAS_ASSIGN_OR_RETURN(const auto text, file.text("tokenizer.chat_template"));
   if (text) state->chat_template = std::string(*text);

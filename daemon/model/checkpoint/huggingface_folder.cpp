@@ -19,9 +19,8 @@ using nlohmann::json;
 constexpr std::string_view kWeights = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 
-std::string_view text_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
+/// The largest configuration, index or tokenizer that is read.
+constexpr uint64_t kMaxTextBytes = 1ull << 30;
 
 std::string join(const std::string& folder, std::string_view name) {
   return (fs::path(folder) / name).string();
@@ -32,11 +31,15 @@ bool exists(const std::string& path) {
   return fs::exists(path, error);
 }
 
+Result<TextFile> read_text(const std::string& path) {
+  ATLAS_ASSIGN_OR_RETURN(const InputFile file, InputFile::open(path));
+  ATLAS_ASSIGN_OR_RETURN(std::string text, file.read_text(kMaxTextBytes));
+  return TextFile{path, std::move(text)};
+}
+
 /// An absent file is an empty one; one that cannot be read is an error.
-Status map_if_present(const std::string& path, MappedFile* file) {
-  if (!exists(path)) return {};
-  ATLAS_ASSIGN_OR_RETURN(*file, MappedFile::open(path));
-  return {};
+Result<TextFile> read_if_present(const std::string& path) {
+  return exists(path) ? read_text(path) : TextFile();
 }
 
 /// Says what a folder without weights holds instead.
@@ -61,10 +64,10 @@ Status no_weights(const std::string& folder) {
 Status read_weights(const std::vector<std::string>& paths, const OpenProgress& progress,
                     CheckpointState* state) {
   for (const std::string& path : paths) {
-    ATLAS_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
+    ATLAS_ASSIGN_OR_RETURN(InputFile file, InputFile::open(path));
     const auto number = static_cast<uint32_t>(state->files.size());
     ATLAS_ASSIGN_OR_RETURN(const SafetensorsSummary summary,
-                           read_safetensors(file.bytes(), path, number, &state->table));
+                           read_safetensors(file, number, &state->table));
     if (summary.misaligned != 0) {
       state->notes.push_back(fmt::format("{}: {} of {} tensors are not aligned to their elements",
                                          path, summary.misaligned, summary.tensors));
@@ -109,8 +112,8 @@ void add_side_files(const std::string& folder, std::vector<std::string>* paths) 
 Status read_sharded(const std::string& folder, const OpenProgress& progress,
                     CheckpointState* state) {
   const std::string path = join(folder, kIndex);
-  ATLAS_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-  ATLAS_ASSIGN_OR_RETURN(const SafetensorsIndex index, read_safetensors_index(text_of(file), path));
+  ATLAS_ASSIGN_OR_RETURN(const TextFile file, read_text(path));
+  ATLAS_ASSIGN_OR_RETURN(const SafetensorsIndex index, read_safetensors_index(file.text, path));
   std::vector<std::string> paths;
   for (const std::string& shard : index.shards) {
     paths.push_back(join(folder, shard));
@@ -166,30 +169,31 @@ Status take_chat_template(const json& object, const std::string& path,
 }
 
 /// The JSON object in an optional file; an empty object if there is none.
-Result<json> optional_object(const MappedFile& file) {
-  if (file.bytes().empty()) return json(json::object());
-  auto tree = parse_json_tree(text_of(file));
-  if (!tree) return tree.error().with_context(file.path());
-  if (!tree->is_object()) return invalid_argument("{}: expected a JSON object", file.path());
+Result<json> optional_object(const TextFile& file) {
+  if (file.text.empty()) return json(json::object());
+  auto tree = parse_json_tree(file.text);
+  if (!tree) return tree.error().with_context(file.path);
+  if (!tree->is_object()) return invalid_argument("{}: expected a JSON object", file.path);
   return tree;
 }
 
 Status read_text_files(const std::string& folder, CheckpointState* state) {
-  ATLAS_RETURN_IF_ERROR(map_if_present(join(folder, "tokenizer.json"), &state->tokenizer_json));
-  ATLAS_RETURN_IF_ERROR(
-      map_if_present(join(folder, "tokenizer_config.json"), &state->tokenizer_config_json));
-  MappedFile specials, jinja;
-  ATLAS_RETURN_IF_ERROR(map_if_present(join(folder, "special_tokens_map.json"), &specials));
-  ATLAS_RETURN_IF_ERROR(map_if_present(join(folder, "chat_template.jinja"), &jinja));
+  ATLAS_ASSIGN_OR_RETURN(state->tokenizer_json, read_if_present(join(folder, "tokenizer.json")));
+  ATLAS_ASSIGN_OR_RETURN(state->tokenizer_config_json,
+                         read_if_present(join(folder, "tokenizer_config.json")));
+  ATLAS_ASSIGN_OR_RETURN(const TextFile specials,
+                         read_if_present(join(folder, "special_tokens_map.json")));
+  ATLAS_ASSIGN_OR_RETURN(const TextFile jinja,
+                         read_if_present(join(folder, "chat_template.jinja")));
   ATLAS_ASSIGN_OR_RETURN(const json config, optional_object(state->tokenizer_config_json));
   ATLAS_ASSIGN_OR_RETURN(const json map, optional_object(specials));
   take_special_tokens(config, &state->special_tokens);
   take_special_tokens(map, &state->special_tokens);
   ATLAS_RETURN_IF_ERROR(
-      take_chat_template(config, state->tokenizer_config_json.path(), &state->chat_template));
+      take_chat_template(config, state->tokenizer_config_json.path, &state->chat_template));
   // The file wins over the key, as in transformers.
-  if (!jinja.bytes().empty()) state->chat_template = std::string(text_of(jinja));
-  if (state->tokenizer_json.bytes().empty()) {
+  if (!jinja.text.empty()) state->chat_template = jinja.text;
+  if (state->tokenizer_json.text.empty()) {
     state->notes.push_back(
         fmt::format("{}: there is no tokenizer.json, so the model is served by token ids", folder));
   }
@@ -199,11 +203,11 @@ Status read_text_files(const std::string& folder, CheckpointState* state) {
 /// What Model Optimizer writes beside config.json, and a word on methods that are not compared.
 Status read_formats(const std::string& folder, CheckpointState* state) {
   std::optional<plan::DeclaredFormats>& declared = state->config.declared_formats;
-  MappedFile file;
-  ATLAS_RETURN_IF_ERROR(map_if_present(join(folder, "hf_quant_config.json"), &file));
-  if (!file.bytes().empty()) {
+  ATLAS_ASSIGN_OR_RETURN(const TextFile file,
+                         read_if_present(join(folder, "hf_quant_config.json")));
+  if (!file.text.empty()) {
     plan::DeclaredFormats both = declared.value_or(plan::DeclaredFormats());
-    ATLAS_RETURN_IF_ERROR(add_modelopt_config(text_of(file), file.path(), &both));
+    ATLAS_RETURN_IF_ERROR(add_modelopt_config(file.text, file.path, &both));
     if (!both.source.empty()) declared = std::move(both);
   }
   if (!declared) return {};
@@ -252,13 +256,13 @@ Status read_huggingface_folder(const std::string& folder, const std::string& sin
     }
     return not_found("there is no config.json in '{}', which safetensors files need", folder);
   }
-  ATLAS_ASSIGN_OR_RETURN(const MappedFile config, MappedFile::open(config_path));
-  ATLAS_RETURN_IF_ERROR(
-      map_if_present(join(folder, "generation_config.json"), &state->generation_config_json));
+  ATLAS_ASSIGN_OR_RETURN(const TextFile config, read_text(config_path));
+  ATLAS_ASSIGN_OR_RETURN(state->generation_config_json,
+                         read_if_present(join(folder, "generation_config.json")));
   ATLAS_ASSIGN_OR_RETURN(
       state->config,
-      read_huggingface_config(text_of(config), config_path, text_of(state->generation_config_json),
-                              state->generation_config_json.path()));
+      read_huggingface_config(config.text, config_path, state->generation_config_json.text,
+                              state->generation_config_json.path));
   ATLAS_RETURN_IF_ERROR(read_formats(folder, state));
   state->format_name = "safetensors";
   ATLAS_RETURN_IF_ERROR(read_text_files(folder, state));

@@ -4,6 +4,7 @@
 #include "daemon/model/checkpoint/safetensors.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -181,33 +182,36 @@ Status check_coverage(std::vector<TensorInfo>& tensors, uint64_t data_start, uin
                           file_bytes - position);
 }
 
-Result<std::string_view> header_text(std::span<const std::byte> bytes) {
-  const std::string_view kind = guess_file_kind(bytes);
+/// What a file must begin with for its kind to be seen.
+constexpr uint64_t kStartBytes = 64;
+
+/// The length of the header by the first bytes of a file, at least kStartBytes if it has them.
+Result<uint64_t> header_bytes(std::span<const std::byte> start, uint64_t file_bytes) {
+  const std::string_view kind = guess_file_kind(start);
   const std::string_view looks = kind.empty() ? "something else" : kind;
-  if (bytes.size() <= kLengthBytes || static_cast<char>(bytes[kLengthBytes]) != '{') {
+  if (start.size() <= kLengthBytes || static_cast<char>(start[kLengthBytes]) != '{') {
     return invalid_argument("not a safetensors file: it looks like {}", looks);
   }
   uint64_t length = 0;
-  for (uint64_t i = kLengthBytes; i-- > 0;) length = length << 8 | static_cast<uint8_t>(bytes[i]);
-  if (length > bytes.size() - kLengthBytes) {
+  for (uint64_t i = kLengthBytes; i-- > 0;) length = length << 8 | static_cast<uint8_t>(start[i]);
+  if (length > file_bytes - kLengthBytes) {
     return invalid_argument("its header says {} bytes, but only {} follow: the file is cut short",
-                            length, bytes.size() - kLengthBytes);
+                            length, file_bytes - kLengthBytes);
   }
   if (length > kMaxSafetensorsHeader) {
     return invalid_argument("its header has {} bytes; the limit is {}", length,
                             kMaxSafetensorsHeader);
   }
   if (length < 2) return invalid_argument("its header has {} bytes; the least is 2", length);
-  return std::string_view(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, length);
+  return length;
 }
 
-Result<SafetensorsSummary> read_file(std::span<const std::byte> bytes, uint32_t file,
-                                     TensorTable* table) {
-  ATLAS_ASSIGN_OR_RETURN(const std::string_view header, header_text(bytes));
+Result<SafetensorsSummary> read_header(std::string_view header, uint64_t file_bytes,
+                                       uint32_t number, TensorTable* table) {
   const uint64_t data_start = kLengthBytes + header.size();
-  HeaderEvents events(table, file, data_start, bytes.size() - data_start);
+  HeaderEvents events(table, number, data_start, file_bytes - data_start);
   ATLAS_RETURN_IF_ERROR(parse_json_events(header, &events).with_context("header"));
-  ATLAS_RETURN_IF_ERROR(check_coverage(events.tensors(), data_start, bytes.size()));
+  ATLAS_RETURN_IF_ERROR(check_coverage(events.tensors(), data_start, file_bytes));
   SafetensorsSummary summary;
   for (const TensorInfo& tensor : events.tensors()) {
     table->add(tensor);
@@ -289,10 +293,27 @@ class IndexEvents : public JsonEvents {
 
 }  // namespace
 
-Result<SafetensorsSummary> read_safetensors(std::span<const std::byte> bytes,
-                                            const std::string& path, uint32_t file,
+Result<SafetensorsSummary> read_safetensors(const InputFile& file, uint32_t number,
                                             TensorTable* table) {
-  auto summary = read_file(bytes, file, table);
+  std::array<std::byte, kStartBytes> buffer;
+  const auto start = std::span(buffer).first(std::min(kStartBytes, file.size()));
+  ATLAS_RETURN_IF_ERROR(file.read_at(0, start));
+  const auto length = header_bytes(start, file.size());
+  if (!length) return length.error().with_context(file.path());
+  std::string header(*length, '\0');
+  ATLAS_RETURN_IF_ERROR(file.read_at(kLengthBytes, std::as_writable_bytes(std::span(header))));
+  auto summary = read_header(header, file.size(), number, table);
+  if (!summary) return summary.error().with_context(file.path());
+  return summary;
+}
+
+Result<SafetensorsSummary> read_safetensors(std::span<const std::byte> bytes,
+                                            const std::string& path, uint32_t number,
+                                            TensorTable* table) {
+  const auto length = header_bytes(bytes, bytes.size());
+  if (!length) return length.error().with_context(path);
+  const auto* text = reinterpret_cast<const char*>(bytes.data()) + kLengthBytes;
+  auto summary = read_header({text, *length}, bytes.size(), number, table);
   if (!summary) return summary.error().with_context(path);
   return summary;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/base/input_file.h"
 #include "daemon/base/status.h"
 #include "daemon/model/checkpoint/tensor_table.h"
 
@@ -24,12 +25,15 @@ struct SafetensorsSummary {
   uint64_t misaligned = 0;  ///< tensors whose offset in the file their element size does not divide
 };
 
-/// Adds the tensors of the file `bytes` (file number `file` of the checkpoint) to `table`.
-/// Every field is checked: lengths against the file, types, shapes against spans, and that the
-/// spans cover the data without overlap or hole. `path` is for messages.
-/// Errors: kInvalidArgument or kUnimplemented (a type that Atlas does not read).
+/// Adds the tensors of `file` (file `number` of the checkpoint) to `table`. Only the header is
+/// read. Every field is checked: lengths against the file, types, shapes against spans, and that
+/// the spans cover the data without overlap or hole. Errors: kInvalidArgument or kUnimplemented (a
+/// type that Atlas does not read); kDataLoss if the file was cut short since it was opened.
+Result<SafetensorsSummary> read_safetensors(const InputFile& file, uint32_t number,
+                                            TensorTable* table);
+/// The same of a file whose bytes are in memory. `path` is for messages.
 Result<SafetensorsSummary> read_safetensors(std::span<const std::byte> bytes,
-                                            const std::string& path, uint32_t file,
+                                            const std::string& path, uint32_t number,
                                             TensorTable* table);
 
 /// The index of a sharded checkpoint: shard names in order of appearance, and for each tensor its

@@ -65,9 +65,9 @@ void Device::start(uint32_t attempt) {
   space_ = std::make_unique<AddressSpace>(options_.memory_bytes, options_.memory_bytes,
                                           pinned_file_, attempt);
   lost_.store(false);
-  process_ = std::make_unique<Process>(
-      options_.device_program, Process::Files{device_file_, pinned_file_, shared_file_},
-      [this](const std::string& how) { lose(how); });
+  process_ = std::make_unique<Process>(options_.device_program,
+                                       Process::Files{device_file_, pinned_file_, shared_file_},
+                                       [this](const std::string& how) { lose(how); });
   const Hello hello{space_->device(),      options_.memory_bytes,    space_->pinned(),
                     options_.memory_bytes, options_.delay_us * 1000, ::getpid()};
   process_->greet(hello, options_.patience_ms);

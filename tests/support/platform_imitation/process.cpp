@@ -88,7 +88,8 @@ int Process::start(const Files& files, int child_socket) {
   std::string name = program_;
   char* arguments[] = {name.data(), nullptr};
   pid_t pid = -1;
-  const int error = ::posix_spawn(&pid, program_.c_str(), &actions, &attributes, arguments, environ);
+  const int error =
+      ::posix_spawn(&pid, program_.c_str(), &actions, &attributes, arguments, environ);
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   const std::lock_guard lock(mutex_);

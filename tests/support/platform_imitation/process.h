@@ -32,9 +32,9 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  /// The first request, before any other. A program is given a minute to begin, as a busy machine or
-  /// an emulator may need; later requests wait at most `patience_ms` for their answer.
-  /// Throws sdk::Failure: as `ask`, or ATLAS_FAILED_PRECONDITION if the program could not be started.
+  /// The first request, before any other. A program is given a minute to begin, as a busy machine
+  /// or an emulator may need; later requests wait at most `patience_ms` for their answer. Throws
+  /// sdk::Failure: as `ask`, or ATLAS_FAILED_PRECONDITION if the program could not be started.
   void greet(const Hello& hello, uint64_t patience_ms);
   /// Sends a request and waits for the answer. Throws sdk::Failure: the answer's own, or
   /// ATLAS_UNAVAILABLE if there is none.

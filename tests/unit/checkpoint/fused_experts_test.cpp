@@ -28,7 +28,7 @@ FileTensors fused(const std::string& layer) {
 
 uint16_t first_number(const Checkpoint& checkpoint, const TensorInfo& tensor) {
   uint16_t out = 0;
-  std::memcpy(&out, checkpoint.data(tensor).data(), sizeof(out));
+  REQUIRE(checkpoint.read(tensor, 0, std::as_writable_bytes(std::span(&out, 1))).ok());
   return out;
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("fused experts: slices look like separate experts and lie where they s
     CHECK(down->dims[0] == 8);
     CHECK(down->dims[1] == 2);
     CHECK(first_number(*checkpoint, *down) == expert * 16);
-    CHECK(to_abi_tensor(*down, nullptr)->rank == 2);
+    CHECK(to_abi_tensor(*down)->rank == 2);
   }
   check_tensors(checkpoint->tensors(), std::filesystem::file_size(dir.file("model.safetensors")));
 }

@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <limits>
 
+#include "tests/support/tiny_llama.h"
 #include "tests/unit/checkpoint/gguf_bytes.h"
 #include "tests/unit/checkpoint/support.h"
 
@@ -270,6 +272,35 @@ TEST_CASE("gguf: cut anywhere or with any byte changed, a file is refused or har
       (void)read(bad).ok();  // its checks run inside
     }
   }
+}
+
+TEST_CASE("gguf: of a file on the disk the header is read, however long, and what is cut is told") {
+  GgufBytes bytes = small_llama();
+  const std::string long_text(5 << 20, 'x');
+  bytes.texts("many", std::vector<std::string>(100'000, "a word of some length"));
+  bytes.text("long", long_text);
+  const std::string text = bytes.build();
+  const TempDir dir;
+  const std::string path = dir.file("a.gguf");
+  write_text(path, text);
+  auto input = InputFile::open(path);
+  REQUIRE(input);
+  {
+    auto read = GgufFile::read(*input);
+    REQUIRE_MESSAGE(read, read.error().to_string());
+    const GgufFile file = std::move(*read);
+    check_tensors(file.tensors(), text.size());
+    CHECK(file.text_at("many", 99'999) == "a word of some length");
+    CHECK(**file.text("long") == long_text);
+    CHECK(file.tensors()[0].name == "token_embd.weight");
+    CHECK(file.tensors()[0].offset == text.size() - 384);
+  }
+  // Cut while nobody has read further than its beginning.
+  std::filesystem::resize_file(path, text.size() / 2);
+  check_error(GgufFile::read(*input), Code::kDataLoss,
+              {path.c_str(), "cut short while it was read", "by renaming"});
+  const auto shorter = InputFile::open(path);
+  check_error(GgufFile::read(*shorter), Code::kInvalidArgument, {path.c_str(), "'long'", "ends"});
 }
 
 TEST_SUITE_END();

@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <map>
 
+#include "tests/support/tiny_llama.h"
 #include "tests/unit/checkpoint/support.h"
 
 using namespace atlas;
@@ -271,6 +273,31 @@ TEST_CASE("index: broken maps and shard names that leave the folder are refused"
     refuse(std::string(R"({"weight_map":{"a":")") + path + "\"}}", {"not inside the folder"});
   }
   CHECK(read_safetensors_index(R"({"weight_map":{"a":"sub/..x.safetensors"}})", "i"));
+}
+
+TEST_CASE("safetensors: of a file on the disk the header is read, and what is cut is told") {
+  const std::string header(kTwo);
+  const std::string text = file_of(header, std::string(12, 'x'));
+  const TempDir dir;
+  const std::string path = dir.file("a.safetensors");
+  write_text(path, text);
+  const auto input = InputFile::open(path);
+  REQUIRE(input);
+  TensorTable table;
+  const auto summary = read_safetensors(*input, 0, &table);
+  REQUIRE_MESSAGE(summary, summary.error().to_string());
+  CHECK(summary->tensors == 2);
+  REQUIRE(table.seal(std::span(&path, 1)).ok());
+  check_tensors(table.tensors(), text.size());
+  for (const size_t bytes : {text.size() - 20, size_t{20}, size_t{3}, size_t{0}}) {
+    CAPTURE(bytes);
+    std::filesystem::resize_file(path, bytes);
+    TensorTable none;
+    check_error(read_safetensors(*input, 0, &none), Code::kDataLoss,
+                {path.c_str(), "cut short while it was read", "by renaming"});
+    const auto shorter = InputFile::open(path);
+    check_error(read_safetensors(*shorter, 0, &none), Code::kInvalidArgument, {path.c_str()});
+  }
 }
 
 TEST_SUITE_END();

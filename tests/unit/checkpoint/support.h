@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "daemon/base/status.h"
+#include "daemon/model/checkpoint/checkpoint.h"
 #include "daemon/model/checkpoint/dtype.h"
 #include "daemon/model/checkpoint/tensor_table.h"
 
@@ -32,6 +33,13 @@ inline void write_text(const std::string& path, std::string_view text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
   REQUIRE(file.flush());
+}
+
+inline std::vector<std::byte> data_of(const model::Checkpoint& checkpoint,
+                                      const model::TensorInfo& tensor) {
+  std::vector<std::byte> data(tensor.bytes);
+  REQUIRE(checkpoint.read(tensor, 0, data).ok());
+  return data;
 }
 
 inline const nlohmann::json& golden() {

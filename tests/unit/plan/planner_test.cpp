@@ -30,7 +30,7 @@ class Shapes final : public WeightSource {
   std::map<std::string, Entry> modules;
   std::map<std::string, uint64_t> vectors;
 
-  std::vector<AtlasTensor> module_tensors(const std::string& module, bool) const override {
+  std::vector<AtlasTensor> module_tensors(const std::string& module) const override {
     const auto found = modules.find(module);
     if (found == modules.end()) return {};
     AtlasTensor tensor{};
@@ -42,7 +42,7 @@ class Shapes final : public WeightSource {
     tensor.dims[1] = found->second.k;
     return {tensor};
   }
-  Result<AtlasTensor> tensor(const std::string& name, bool) const override {
+  Result<AtlasTensor> tensor(const std::string& name) const override {
     const auto found = vectors.find(name);
     if (found == vectors.end()) return not_found("the checkpoint has no tensor '{}'", name);
     AtlasTensor tensor{};

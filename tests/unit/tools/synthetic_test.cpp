@@ -35,7 +35,7 @@ void check_packs(const app::Assembly& assembly, const plan::Weight& weight) {
   const plan::WeightPart& part = weight.parts.front();
   CAPTURE(part.module);
   const auto source = bench::synthetic_weights(assembly.model->weights);
-  std::vector<AtlasTensor> tensors = source->module_tensors(part.module, false);
+  std::vector<AtlasTensor> tensors = source->module_tensors(part.module);
   std::vector<std::vector<std::byte>> bytes(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     bytes[i].resize(tensors[i].bytes);

@@ -1,8 +1,7 @@
-// mmap(2) and pread(2) behind MappedFile.
-#include "daemon/base/mapped_file.h"
+// pread(2) behind InputFile.
+#include "daemon/base/input_file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,8 +11,8 @@
 
 namespace atlas {
 
-Result<MappedFile> MappedFile::open(const std::string& path) {
-  MappedFile file;
+Result<InputFile> InputFile::open(const std::string& path) {
+  InputFile file;
   file.path_ = path;
   file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file.fd_ < 0) {
@@ -24,23 +23,15 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   if (::fstat(file.fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
     return invalid_argument("'{}' is not a regular file", path);
   }
-  file.size_ = static_cast<size_t>(info.st_size);
-  if (file.size_ == 0) return file;
-  void* data = ::mmap(nullptr, file.size_, PROT_READ, MAP_PRIVATE, file.fd_, 0);
-  if (data == MAP_FAILED) {
-    file.size_ = 0;
-    return resource_exhausted("cannot map '{}': {}", path, std::strerror(errno));
-  }
-  file.data_ = static_cast<const std::byte*>(data);
+  file.size_ = static_cast<uint64_t>(info.st_size);
   return file;
 }
 
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+InputFile::~InputFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-Status MappedFile::read_at(uint64_t offset, std::span<std::byte> out) const {
+Status InputFile::read_at(uint64_t offset, std::span<std::byte> out) const {
   if (offset > size_ || out.size() > size_ - offset) {
     return out_of_range("'{}': {} bytes at offset {} are asked for, and the file has {}", path_,
                         out.size(), offset, size_);
@@ -66,21 +57,28 @@ Status MappedFile::read_at(uint64_t offset, std::span<std::byte> out) const {
   return {};
 }
 
-void MappedFile::drop_cache(uint64_t offset, uint64_t bytes) const {
+Result<std::string> InputFile::read_text(uint64_t most) const {
+  if (size_ > most) {
+    return invalid_argument("'{}' has {} bytes; the limit for such a file is {}", path_, size_,
+                            most);
+  }
+  std::string text(size_, '\0');
+  ATLAS_RETURN_IF_ERROR(read_at(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+void InputFile::drop_cache(uint64_t offset, uint64_t bytes) const {
   if (fd_ < 0 || bytes == 0 || offset >= size_) return;
-  // Pages that are mapped stay in the cache, so the whole ones inside the range are let go first.
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   const uint64_t begin = (offset + page - 1) / page * page;
   const uint64_t end = (offset + std::min<uint64_t>(bytes, size_ - offset)) / page * page;
   if (begin < end) {
-    (void)::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
     (void)::posix_fadvise(fd_, static_cast<off_t>(begin), static_cast<off_t>(end - begin),
                           POSIX_FADV_DONTNEED);
   }
 }
 
-void MappedFile::swap(MappedFile& other) noexcept {
-  std::swap(data_, other.data_);
+void InputFile::swap(InputFile& other) noexcept {
   std::swap(size_, other.size_);
   std::swap(fd_, other.fd_);
   std::swap(path_, other.path_);
