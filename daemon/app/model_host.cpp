@@ -114,8 +114,8 @@ Status ModelHost::load() {
 Result<std::shared_ptr<Generation>> ModelHost::build(const Assembly& assembly,
                                                      const Plugins& plugins,
                                                      const Generation* share) {
-  ATLAS_ASSIGN_OR_RETURN(const std::vector<Module> modules, load_modules(device_, plugins.packs));
-  return Generation::build(assembly.model, device_, modules, share, report_progress(*engine_),
+  ATLAS_ASSIGN_OR_RETURN(modules_, load_modules(device_, plugins.packs));
+  return Generation::build(assembly.model, device_, modules_, share, report_progress(*engine_),
                            [this] { return stop_.load(); });
 }
 

@@ -86,6 +86,7 @@ class ModelHost {
   std::shared_ptr<engine::Generation> generation_;
 
   std::shared_ptr<Device> device_;
+  std::vector<Module> modules_;  // of the last build: packs that have not changed stay loaded
   std::shared_ptr<engine::EngineCore> engine_;
   std::atomic<bool> stop_{false};
 

@@ -2,6 +2,7 @@
 #include "daemon/device/device.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -43,10 +44,11 @@ std::string_view missing_function(const AtlasPlatformApi& api) {
 Status check_api(const AtlasPlatformApi* api) {
   if (api == nullptr) return failed_precondition("the plugin has no platform table");
   // ABI 1.0's table ends with step_launch; a longer one comes from a later minor version.
-  if (api->struct_size < sizeof(AtlasPlatformApi)) {
+  constexpr size_t kLeast = offsetof(AtlasPlatformApi, step_launch) + sizeof(api->step_launch);
+  if (api->struct_size < kLeast) {
     return failed_precondition(
-        "the plugin's platform table has {} bytes, ABI {}.{} needs {}: rebuild the plugin",
-        api->struct_size, ATLAS_ABI_MAJOR, ATLAS_ABI_MINOR, sizeof(AtlasPlatformApi));
+        "the plugin's platform table has {} bytes, ABI {}.0 needs {}: rebuild the plugin",
+        api->struct_size, ATLAS_ABI_MAJOR, kLeast);
   }
   if (const std::string_view name = missing_function(*api); !name.empty()) {
     return failed_precondition("the plugin's platform table has no '{}'", name);
@@ -88,6 +90,22 @@ struct StepExecutable::Handle {
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   ~Handle() { device->api_->step_destroy(step); }
+};
+
+struct Module::Handle {
+  std::shared_ptr<Device> device;
+  AtlasModule* module;
+  std::string path;
+  Handle(std::shared_ptr<Device> d, AtlasModule* m, std::string p)
+      : device(std::move(d)), module(m), path(std::move(p)) {}
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() {
+    const AtlasPlatformApi& api = *device->api_;
+    // A plugin of before ABI 1.3 keeps its modules until the device is closed.
+    constexpr size_t kEnd = offsetof(AtlasPlatformApi, module_release) + sizeof(api.module_release);
+    if (api.struct_size >= kEnd && api.module_release != nullptr) api.module_release(module);
+  }
 };
 
 // ---- Device
@@ -207,7 +225,7 @@ Result<Module> Device::load_module(const std::string& path) {
   ATLAS_RETURN_IF_ERROR(call("loading a kernel pack", [&](AtlasError* error) {
     return api_->module_load(handle_, path.c_str(), &module, error);
   }));
-  return Module(shared_from_this(), module, path);
+  return Module(std::make_shared<Module::Handle>(shared_from_this(), module, path));
 }
 
 // ---- DeviceBuffer
@@ -305,13 +323,13 @@ Result<bool> Event::query() const {
 // ---- Module and StepExecutable
 // --------------------------------------------------------------------
 
-Module::Module(std::shared_ptr<Device> device, AtlasModule* module, std::string path)
-    : device_(std::move(device)), module_(module), path_(std::move(path)) {}
+const std::string& Module::path() const { return handle_->path; }
 
 Result<AtlasKernel> Module::kernel(const std::string& name) const {
   AtlasKernel kernel = 0;
-  ATLAS_RETURN_IF_ERROR(device_->call("resolving a kernel", [&](AtlasError* error) {
-    return device_->api_->module_kernel(module_, name.c_str(), &kernel, error);
+  Device& device = *handle_->device;
+  ATLAS_RETURN_IF_ERROR(device.call("resolving a kernel", [&](AtlasError* error) {
+    return device.api_->module_kernel(handle_->module, name.c_str(), &kernel, error);
   }));
   return kernel;
 }

@@ -110,19 +110,19 @@ class Event {
   std::shared_ptr<Handle> handle_;
 };
 
-/// A loaded kernel pack; stays loaded until the device is closed.
+/// A loaded kernel pack; copies share it. It is let go with the last of them: keep one as long as
+/// there are steps with its kernels.
 class Module {
  public:
   /// kNotFound if the pack has no such kernel, or none for the running architecture.
   Result<AtlasKernel> kernel(const std::string& name) const;
-  const std::string& path() const { return path_; }
+  const std::string& path() const;
 
  private:
   friend class Device;
-  Module(std::shared_ptr<Device> device, AtlasModule* module, std::string path);
-  std::shared_ptr<Device> device_;
-  AtlasModule* module_;
-  std::string path_;
+  struct Handle;
+  explicit Module(std::shared_ptr<Handle> handle) : handle_(std::move(handle)) {}
+  std::shared_ptr<Handle> handle_;
 };
 
 /// One record with kernel and places resolved. `params` and `name` are copied by create.

@@ -90,6 +90,7 @@ Result<std::shared_ptr<Generation>> Generation::build(std::shared_ptr<PlannedMod
   const SwapClass swap = share == nullptr ? SwapClass::kWeights : swap_class(share->plan(), plan);
   std::shared_ptr<Generation> generation(new Generation);
   generation->model_ = model;
+  generation->modules_ = modules;
 
   progress("resolving kernels", 0);
   ATLAS_ASSIGN_OR_RETURN(const exec::KernelTable kernels, exec::resolve_kernels(plan, modules));

@@ -61,7 +61,8 @@ using BuildProgress = std::function<void(const std::string& phase, double progre
 
 class Generation {
  public:
-  /// Allocates what `share` (may be null) does not already hold, loads weights, records the steps.
+  /// Allocates what `share` (may be null) does not already hold, loads weights, records the steps
+  /// with the kernels of `modules`, which it keeps.
   /// Errors leave nothing behind. `stop` ends it early.
   static Result<std::shared_ptr<Generation>> build(std::shared_ptr<PlannedModel> model,
                                                    const std::shared_ptr<Device>& device,
@@ -93,6 +94,7 @@ class Generation {
   std::shared_ptr<const exec::BufferSet> weights_, workspace_;
   State state_;
   std::unique_ptr<PrefixCache> prefixes_;
+  std::vector<Module> modules_;  // whose kernels the steps launch
   std::unique_ptr<exec::Steps> steps_;
 };
 

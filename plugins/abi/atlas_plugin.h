@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 #define ATLAS_ABI_MAJOR 1
-#define ATLAS_ABI_MINOR 2
+#define ATLAS_ABI_MINOR 3
 
 /* ---- Codes and errors ---- */
 
@@ -497,7 +497,9 @@ typedef struct AtlasPlatformApi {
    * (0: a query). */
   AtlasCode (*event_wait)(AtlasEvent* event, uint64_t timeout_ns, AtlasError* error);
 
-  /* Loads a kernel pack from its file. Modules live until the device is closed. */
+  /* Loads a kernel pack from its file. A module lives until it is released, or the device is
+   * closed.
+   */
   AtlasCode (*module_load)(AtlasDevice* device, const char* path, AtlasModule** module,
                            AtlasError* error);
   /* ATLAS_NOT_FOUND if absent or without code for the running architecture. */
@@ -509,6 +511,10 @@ typedef struct AtlasPlatformApi {
                            AtlasStepMode mode, AtlasStep** step, AtlasError* error);
   void (*step_destroy)(AtlasStep* step); /* not while a launch of it is pending */
   AtlasCode (*step_launch)(AtlasStep* step, AtlasStream* stream, AtlasError* error);
+
+  /* Since ABI 1.3. Once for each module_load that succeeded, when no step with a kernel that this
+   * load gave out is left. May wait for what was submitted. */
+  void (*module_release)(AtlasModule* module);
 } AtlasPlatformApi;
 
 /* ---- Entry ----

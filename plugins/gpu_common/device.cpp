@@ -73,6 +73,8 @@ AtlasKernel Module::kernel(const std::string& name) {
   return reinterpret_cast<AtlasKernel>(entry.get());
 }
 
+void Module::release() { device_.release_module(this); }
+
 // ---- Device
 // ---------------------------------------------------------------------------------------
 
@@ -277,11 +279,32 @@ Module* Device::load_module(const std::string& path) {
   enter();
   std::vector<char> image = read_image(path);
   const std::lock_guard lock(mutex_);
-  for (const std::unique_ptr<Module>& module : modules_) {
-    if (module->holds(path, image)) return module.get();
+  auto place = std::find_if(modules_.begin(), modules_.end(),
+                            [&](const auto& module) { return module->holds(path, image); });
+  if (place == modules_.end()) {
+    modules_.push_back(std::make_unique<Module>(*this, path, std::move(image)));
+    place = modules_.end() - 1;
   }
-  modules_.push_back(std::make_unique<Module>(*this, path, std::move(image)));
-  return modules_.back().get();
+  ++(*place)->users_;
+  return place->get();
+}
+
+void Device::release_module(Module* module) {
+  std::unique_ptr<Module> last;
+  {
+    const std::lock_guard lock(mutex_);
+    if (--module->users_ != 0) return;
+    const auto place = std::find_if(modules_.begin(), modules_.end(),
+                                    [&](const auto& one) { return one.get() == module; });
+    last = std::move(*place);
+    modules_.erase(place);
+    for (const auto& [name, kernel] : last->kernels_) {
+      kernels_.erase(reinterpret_cast<AtlasKernel>(kernel.get()));
+    }
+  }
+  // The runtime may wait by itself, and without end, for what runs.
+  enter();
+  wait_for_streams();
 }
 
 LoadedKernel* Device::find_kernel(AtlasKernel kernel) {

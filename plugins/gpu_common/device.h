@@ -47,16 +47,21 @@ class Module {
 
   /// Throws sdk::Failure: ATLAS_NOT_FOUND for a name that it does not have.
   AtlasKernel kernel(const std::string& name);
+  /// See Device::release_module.
+  void release();
   bool holds(const std::string& path, const std::vector<char>& image) const {
     return path == path_ && image == image_;
   }
 
  private:
+  friend class Device;
   Device& device_;
   std::string path_;
   std::vector<char> image_;
   void* handle_ = nullptr;
-  std::map<std::string, std::unique_ptr<LoadedKernel>> kernels_;  // guarded by the device's mutex
+  uint32_t users_ =
+      0;  // loads that were not released; guarded by the device's mutex, as what follows
+  std::map<std::string, std::unique_ptr<LoadedKernel>> kernels_;
 };
 
 class Device {
@@ -69,11 +74,13 @@ class Device {
   void info(AtlasDeviceInfo* info);
   AtlasAddress alloc(AtlasMemoryKind kind, uint64_t bytes);
   void free(AtlasMemoryKind kind, AtlasAddress address);
-  /// The module lives until the device is closed, so a pack that has not changed since it was
-  /// loaded is not loaded again: every swap asks for all packs. Throws sdk::Failure:
-  /// ATLAS_NOT_FOUND without the file, ATLAS_FAILED_PRECONDITION for one that is no pack, or none
-  /// for this device.
+  /// A pack that is there and has not changed is not loaded again: every swap asks for all packs.
+  /// Throws sdk::Failure: ATLAS_NOT_FOUND without the file, ATLAS_FAILED_PRECONDITION for one that
+  /// is no pack, or none for this device.
   Module* load_module(const std::string& path);
+  /// Takes a load back. The last one unloads the module, once the streams have done what was
+  /// submitted so far. Throws sdk::Failure if the device is or gets lost.
+  void release_module(Module* module);
 
   // For what lives on the device:
 

@@ -108,7 +108,7 @@ AtlasCode event_wait(AtlasEvent* event, uint64_t timeout_ns, AtlasError* error) 
 
 AtlasCode module_load(AtlasDevice* device, const char* path, AtlasModule** module,
                       AtlasError* error) {
-  // A module belongs to its device, so its handle is the object itself and nothing to be freed.
+  // A module belongs to its device, so its handle is the object itself.
   return run(error,
              [&] { *module = reinterpret_cast<AtlasModule*>(device->device.load_module(path)); });
 }
@@ -116,6 +116,11 @@ AtlasCode module_load(AtlasDevice* device, const char* path, AtlasModule** modul
 AtlasCode module_kernel(AtlasModule* module, const char* name, AtlasKernel* kernel,
                         AtlasError* error) {
   return run(error, [&] { *kernel = reinterpret_cast<gpu::Module*>(module)->kernel(name); });
+}
+
+void module_release(AtlasModule* module) {
+  // What fails here has lost the device, which every later call says.
+  (void)run(nullptr, [&] { reinterpret_cast<gpu::Module*>(module)->release(); });
 }
 
 AtlasCode step_create(AtlasDevice* device, const AtlasLaunch* launches, uint32_t count,
@@ -175,6 +180,7 @@ AtlasPlatformApi platform_table(DeviceOpen open) {
   api.step_create = step_create;
   api.step_destroy = step_destroy;
   api.step_launch = step_launch;
+  api.module_release = module_release;
   return api;
 }
 

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -87,9 +88,11 @@ AtlasKernel Module::kernel(const std::string& name) {
                                        "' (symbol " + symbol + ")");
   }
   const auto kernel = reinterpret_cast<AtlasKernel>(function);
-  device_.add_kernel(kernel);
+  device_.add_kernel(*this, kernel);
   return kernel;
 }
+
+void Module::release() { device_.release_module(this); }
 
 // ---- Device
 // ---------------------------------------------------------------------------------------
@@ -156,14 +159,21 @@ Module* Device::load_module(const std::string& path) {
   return modules_.back().get();
 }
 
-void Device::add_kernel(AtlasKernel kernel) {
+void Device::release_module(Module* module) {
   const std::lock_guard lock(mutex_);
-  kernels_.insert(kernel);
+  std::erase_if(modules_, [&](const auto& one) { return one.get() == module; });
 }
 
+void Device::add_kernel(Module& module, AtlasKernel kernel) {
+  const std::lock_guard lock(mutex_);
+  module.kernels_.insert(kernel);
+}
+
+// Loads of one file have the same kernels, so each module counts its own.
 bool Device::knows_kernel(AtlasKernel kernel) {
   const std::lock_guard lock(mutex_);
-  return kernels_.contains(kernel);
+  return std::any_of(modules_.begin(), modules_.end(),
+                     [&](const auto& module) { return module->kernels_.contains(kernel); });
 }
 
 // The largest block so far serves every step that needs no more: steps run one at a time, so they

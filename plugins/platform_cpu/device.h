@@ -18,7 +18,7 @@ namespace atlas::platform_cpu {
 
 class Device;
 
-/// A kernel pack: a shared object that stays loaded until its device is closed.
+/// A kernel pack: a shared object that stays loaded until it is released or its device is closed.
 class Module {
  public:
   /// Throws Failure: ATLAS_NOT_FOUND without such a file, ATLAS_FAILED_PRECONDITION if it cannot be
@@ -30,11 +30,14 @@ class Module {
 
   /// Throws Failure (ATLAS_NOT_FOUND).
   AtlasKernel kernel(const std::string& name);
+  void release();
 
  private:
+  friend class Device;
   Device& device_;
   std::string path_;
   void* handle_ = nullptr;
+  std::unordered_set<AtlasKernel> kernels_;  // that it gave out; guarded by the device's mutex
 };
 
 /// All functions may be called by any thread. What fails is thrown as sdk::Failure.
@@ -53,7 +56,8 @@ class Device {
   bool is_pinned(const void* address, uint64_t bytes);
 
   Module* load_module(const std::string& path);
-  void add_kernel(AtlasKernel kernel);
+  void release_module(Module* module);
+  void add_kernel(Module& module, AtlasKernel kernel);
   std::unique_ptr<Step> create_step(const AtlasLaunch* launches, uint32_t count,
                                     AtlasStepMode mode);
   Team& team() { return team_; }
@@ -66,7 +70,6 @@ class Device {
   sdk::Allocations allocations_;
   uint64_t allocated_bytes_ = 0;
   std::vector<std::unique_ptr<Module>> modules_;
-  std::unordered_set<AtlasKernel> kernels_;
   std::shared_ptr<const ScratchBlock> scratch_;
   Team team_;
 };

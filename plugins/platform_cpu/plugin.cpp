@@ -148,7 +148,7 @@ AtlasCode event_wait(AtlasEvent* event, uint64_t timeout_ns, AtlasError* error) 
 
 AtlasCode module_load(AtlasDevice* device, const char* path, AtlasModule** module,
                       AtlasError* error) {
-  // A module belongs to its device, so its handle is the object itself and nothing to be freed.
+  // A module belongs to its device, so its handle is the object itself.
   return run(error,
              [&] { *module = reinterpret_cast<AtlasModule*>(device->device.load_module(path)); });
 }
@@ -157,6 +157,8 @@ AtlasCode module_kernel(AtlasModule* module, const char* name, AtlasKernel* kern
                         AtlasError* error) {
   return run(error, [&] { *kernel = reinterpret_cast<cpu::Module*>(module)->kernel(name); });
 }
+
+void module_release(AtlasModule* module) { reinterpret_cast<cpu::Module*>(module)->release(); }
 
 AtlasCode step_create(AtlasDevice* device, const AtlasLaunch* launches, uint32_t count,
                       AtlasStepMode mode, AtlasStep** step, AtlasError* error) {
@@ -198,6 +200,7 @@ constexpr AtlasPlatformApi kApi = {
     .step_create = step_create,
     .step_destroy = step_destroy,
     .step_launch = step_launch,
+    .module_release = module_release,
 };
 
 constexpr AtlasPlugin kPlugin = {

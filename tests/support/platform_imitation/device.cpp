@@ -226,15 +226,27 @@ AtlasKernel Device::find_kernel(uint64_t module, const std::string& name) {
   append(payload, name.data(), name.size());
   const AtlasKernel kernel = ask(RequestKind::kFindKernel, payload);
   const std::lock_guard lock(mutex_);
-  kernels_.insert(kernel);
+  kernels_[module].insert(kernel);
   return kernel;
+}
+
+void Device::release_module(uint64_t module) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    kernels_.erase(module);
+  }
+  try {
+    ask(RequestKind::kReleaseModule, bytes_of(module));
+  } catch (const Failure&) {  // a device that is lost has no module any more
+  }
 }
 
 uint64_t Device::create_step(const AtlasLaunch* launches, uint32_t count, AtlasStepMode mode) {
   check_not_lost();
   const sdk::LaunchList list(launches, count, mode, [this](AtlasKernel kernel) {
     const std::lock_guard lock(mutex_);
-    return kernels_.contains(kernel);
+    return std::any_of(kernels_.begin(), kernels_.end(),
+                       [&](const auto& one) { return one.second.contains(kernel); });
   });
   StepHead head{count, 0, 0};
   if (mode == ATLAS_STEP_GRAPH) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -40,6 +41,7 @@ class Device {
 
   uint64_t load_module(const std::string& path);
   AtlasKernel find_kernel(uint64_t module, const std::string& name);
+  void release_module(uint64_t module) noexcept;
   uint64_t create_step(const AtlasLaunch* launches, uint32_t count, AtlasStepMode mode);
   void destroy_step(uint64_t step) noexcept;
 
@@ -78,7 +80,7 @@ class Device {
   sdk::Allocations allocations_;
   uint64_t allocation_count_ = 0;
   uint64_t graph_count_ = 0;
-  std::unordered_set<AtlasKernel> kernels_;
+  std::map<uint64_t, std::unordered_set<AtlasKernel>> kernels_;  // by module
   std::array<bool, kMaxStreams> stream_used_{};
 
   std::atomic<uint64_t> launch_count_{0};

@@ -24,6 +24,7 @@
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/kernel.h"
@@ -82,6 +83,7 @@ class DeviceProcess {
   void hello(const Hello& hello);
   uint64_t load_module(const std::string& path);
   uint64_t find_kernel(uint64_t module, const std::string& name);
+  void release_module(uint64_t module);
   uint64_t create_step(const std::vector<char>& payload);
   void destroy_step(uint64_t id);
   void start_stream(uint64_t index);
@@ -96,8 +98,8 @@ class DeviceProcess {
 
   Shared* shared_ = nullptr;
   uint64_t delay_ns_ = 0;
-  std::vector<std::pair<std::string, void*>> modules_;
-  std::mutex mutex_;  // guards steps_
+  std::vector<std::pair<std::string, void*>> modules_;  // null: released
+  std::mutex mutex_;                                    // guards steps_
   std::map<uint64_t, std::shared_ptr<Step>> steps_;
   uint64_t next_step_ = 1;
   std::array<std::thread, kMaxStreams> streams_;
@@ -140,7 +142,7 @@ uint64_t DeviceProcess::load_module(const std::string& path) {
 }
 
 uint64_t DeviceProcess::find_kernel(uint64_t module, const std::string& name) {
-  if (module == 0 || module > modules_.size()) {
+  if (module == 0 || module > modules_.size() || modules_[module - 1].second == nullptr) {
     throw Failure(ATLAS_INVALID_ARGUMENT, "module " + std::to_string(module) + " is not loaded");
   }
   const auto& [path, handle] = modules_[module - 1];
@@ -151,6 +153,12 @@ uint64_t DeviceProcess::find_kernel(uint64_t module, const std::string& name) {
                                        "' (symbol " + symbol + ")");
   }
   return reinterpret_cast<uint64_t>(function);
+}
+
+void DeviceProcess::release_module(uint64_t module) {
+  if (module == 0 || module > modules_.size()) return;
+  void* handle = std::exchange(modules_[module - 1].second, nullptr);
+  if (handle != nullptr) ::dlclose(handle);
 }
 
 uint64_t DeviceProcess::create_step(const std::vector<char>& payload) {
@@ -298,6 +306,9 @@ uint64_t handle(DeviceProcess& device, RequestKind kind, const std::vector<char>
     case RequestKind::kFindKernel:
       return device.find_kernel(first_number(payload),
                                 std::string(payload.begin() + sizeof(uint64_t), payload.end()));
+    case RequestKind::kReleaseModule:
+      device.release_module(first_number(payload));
+      return 0;
     case RequestKind::kCreateStep:
       return device.create_step(payload);
     case RequestKind::kDestroyStep:

@@ -31,7 +31,7 @@ struct AtlasEvent {
   uint64_t ticket = 0;
 };
 struct AtlasModule {
-  imitation::Device& device;
+  AtlasDevice& owner;
   uint64_t id;
 };
 struct AtlasStep {
@@ -40,7 +40,7 @@ struct AtlasStep {
 };
 struct AtlasDevice {
   imitation::Device device;
-  std::mutex mutex;  // guards modules, which live until the device is closed
+  std::mutex mutex;  // guards modules
   std::vector<std::unique_ptr<AtlasModule>> modules;
 };
 
@@ -156,7 +156,7 @@ AtlasCode module_load(AtlasDevice* device, const char* path, AtlasModule** modul
                       AtlasError* error) {
   return run(error, [&] {
     const uint64_t id = device->device.load_module(path);
-    auto loaded = std::make_unique<AtlasModule>(AtlasModule{device->device, id});
+    auto loaded = std::make_unique<AtlasModule>(AtlasModule{*device, id});
     const std::lock_guard lock(device->mutex);
     device->modules.push_back(std::move(loaded));
     *module = device->modules.back().get();
@@ -165,7 +165,14 @@ AtlasCode module_load(AtlasDevice* device, const char* path, AtlasModule** modul
 
 AtlasCode module_kernel(AtlasModule* module, const char* name, AtlasKernel* kernel,
                         AtlasError* error) {
-  return run(error, [&] { *kernel = module->device.find_kernel(module->id, name); });
+  return run(error, [&] { *kernel = module->owner.device.find_kernel(module->id, name); });
+}
+
+void module_release(AtlasModule* module) {
+  AtlasDevice& owner = module->owner;
+  owner.device.release_module(module->id);
+  const std::lock_guard lock(owner.mutex);
+  std::erase_if(owner.modules, [&](const auto& one) { return one.get() == module; });
 }
 
 AtlasCode step_create(AtlasDevice* device, const AtlasLaunch* launches, uint32_t count,
@@ -208,6 +215,7 @@ constexpr AtlasPlatformApi kApi = {
     .step_create = step_create,
     .step_destroy = step_destroy,
     .step_launch = step_launch,
+    .module_release = module_release,
 };
 
 constexpr AtlasPlugin kPlugin = {

@@ -97,13 +97,14 @@ struct Shared {
 // -------------------------------------------------------------------------------------
 
 enum class RequestKind : uint32_t {
-  kHello,        // payload: Hello
-  kLoadModule,   // payload: path; value: module id
-  kFindKernel,   // payload: module id (uint64), name; value: kernel handle
-  kCreateStep,   // payload: StepHead, StepRecord[], parameter bytes; value: step id
-  kDestroyStep,  // payload: step id (uint64)
-  kStartStream,  // payload: stream index (uint64)
-  kStopStream,   // payload: stream index (uint64); after its queue ran dry
+  kHello,          // payload: Hello
+  kLoadModule,     // payload: path; value: module id
+  kFindKernel,     // payload: module id (uint64), name; value: kernel handle
+  kReleaseModule,  // payload: module id (uint64)
+  kCreateStep,     // payload: StepHead, StepRecord[], parameter bytes; value: step id
+  kDestroyStep,    // payload: step id (uint64)
+  kStartStream,    // payload: stream index (uint64)
+  kStopStream,     // payload: stream index (uint64); after its queue ran dry
 };
 
 struct RequestHead {

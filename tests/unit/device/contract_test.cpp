@@ -176,6 +176,34 @@ TEST_CASE_TEMPLATE("module: what is missing is named", Platform, PLATFORMS) {
   CHECK(kernel.error().message().find("'test_absent'") != std::string::npos);
 }
 
+TEST_CASE_TEMPLATE("module: one that is let go takes nothing from another load of its pack",
+                   Platform, PLATFORMS) {
+  Bench<Platform> bench;
+  DeviceBuffer x = bench.memory(64);
+  const auto run = [&](const Module& pack) {
+    ok(bench.stream.fill(x.address(), 0, 64));
+    const kernels::TestMixParams params{pointer<uint32_t>(x), 1, 0};
+    const Launch launch = make_launch(take(pack.kernel("test_mix")), params, 4);
+    const StepExecutable step = bench.step({launch});
+    ok(step.launch(bench.stream));
+    return read<uint32_t>(bench.stream, x, 1)[0];
+  };
+  for (int round = 0; round < 3; ++round) {
+    const Module again = take(bench.device->load_module(Platform::pack()));
+    const Module copy = again;
+    CHECK(run(copy) == 1);
+  }
+  CHECK(run(bench.pack) == 1);
+  // Nor does it stay known: there is no load left that gave it out.
+  const auto kernel_of = [&](Module pack) { return take(pack.kernel("test_mix")); };
+  const AtlasKernel gone = kernel_of(std::move(bench.pack));
+  const kernels::TestMixParams params{pointer<uint32_t>(x), 1, 0};
+  const Launch launch = make_launch(gone, params, 4);
+  const auto step = StepExecutable::create(bench.device, std::span(&launch, 1), StepMode::kEager);
+  REQUIRE(!step);
+  CHECK(step.error().code() == Code::kInvalidArgument);
+}
+
 TEST_CASE_TEMPLATE("step: what cannot run is refused when the step is made", Platform, PLATFORMS) {
   Bench<Platform> bench;
   const TestIotaParams params{};
@@ -456,13 +484,21 @@ TEST_CASE_TEMPLATE("device: open and close, again and again", Platform, PLATFORM
 TEST_CASE("device: a platform table that is too short or has holes is refused") {
   AtlasPlatformApi api = *CpuPlatform::api();
   CHECK(Device::open(nullptr, "cpu", {}).error().code() == Code::kFailedPrecondition);
-  api.struct_size -= 8;
+  api.struct_size = offsetof(AtlasPlatformApi, step_launch);
   CHECK(Device::open(&api, "cpu", {}).error().code() == Code::kFailedPrecondition);
   api = *CpuPlatform::api();
   api.event_wait = nullptr;
   const auto opened = Device::open(&api, "cpu", {});
   REQUIRE(!opened);
   CHECK(opened.error().message().find("event_wait") != std::string::npos);
+}
+
+TEST_CASE("device: modules of a platform of before ABI 1.3 stay until the device is closed") {
+  AtlasPlatformApi api = *CpuPlatform::api();
+  api.struct_size = offsetof(AtlasPlatformApi, module_release);
+  api.module_release = [](AtlasModule*) { FAIL("a version 1.2 has no such function"); };
+  const auto device = take(Device::open(&api, "cpu", CpuPlatform::options()));
+  CHECK(take(take(device->load_module(test_pack_path())).kernel("test_mix")) != 0);
 }
 #endif
 

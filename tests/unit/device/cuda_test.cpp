@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -114,11 +115,15 @@ std::vector<char> file_bytes(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+void write_bytes(const std::string& path, const std::vector<char>& bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<long>(bytes.size()));
+}
+
 // A file that is removed with the object.
 struct TemporaryFile {
   explicit TemporaryFile(const std::vector<char>& bytes)
       : path("/tmp/atlas-cuda-test-" + std::to_string(::getpid()) + ".cubin") {
-    std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<long>(bytes.size()));
+    write_bytes(path, bytes);
   }
   ~TemporaryFile() { ::unlink(path.c_str()); }
   std::string path;
@@ -273,15 +278,73 @@ TEST_CASE("cuda: a pack is loaded once, and again when its file has changed") {
   const auto device = take(try_open(FakeCudaPlatform::script()));
   std::vector<char> bytes = file_bytes(test_pack_path());
   const TemporaryFile file(bytes);
-  const auto kernel = [&] { return take(take(device->load_module(file.path)).kernel("test_mix")); };
-  const AtlasKernel first = kernel();
-  CHECK(kernel() == first);
+  const Module first = take(device->load_module(file.path));
+  const Module same = take(device->load_module(file.path));
+  const AtlasKernel kernel = take(first.kernel("test_mix"));
+  CHECK(take(same.kernel("test_mix")) == kernel);
   CHECK(gpu().calls("cuModuleLoadData") == 1);
   bytes.push_back('\0');  // behind all parts of the file
-  std::ofstream(file.path, std::ios::binary)
-      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  CHECK(kernel() != first);
+  write_bytes(file.path, bytes);
+  CHECK(take(take(device->load_module(file.path)).kernel("test_mix")) != kernel);
   CHECK(gpu().calls("cuModuleLoadData") == 2);
+}
+
+TEST_CASE("cuda: a pack that swaps find changed ten times is on the device once") {
+  struct Generation {
+    Module pack;
+    StepExecutable step;
+  };
+  const auto device = take(try_open(FakeCudaPlatform::script()));
+  Stream stream = take(device->create_stream());
+  DeviceBuffer x = take(device->alloc(MemoryKind::kDevice, 4096));
+  std::vector<char> bytes = file_bytes(test_pack_path());
+  const TemporaryFile file(bytes);
+  const auto build = [&] {
+    Module pack = take(device->load_module(file.path));
+    const kernels::TestMixParams params{pointer<uint32_t>(x), 1, 0};
+    const Launch launch = make_launch(take(pack.kernel("test_mix")), params, 4);
+    StepExecutable step =
+        take(StepExecutable::create(device, std::span(&launch, 1), StepMode::kGraph));
+    return Generation{std::move(pack), std::move(step)};
+  };
+  auto serving = std::make_unique<Generation>(build());
+  const uint32_t objects = gpu().objects();
+  for (int swap = 1; swap <= 10; ++swap) {
+    CAPTURE(swap);
+    bytes.push_back('\0');
+    write_bytes(file.path, bytes);
+    Generation next = build();
+    CHECK(gpu().calls("cuModuleUnload") == static_cast<uint32_t>(swap - 1));
+    ok(stream.fill(x.address(), 0, 4));
+    ok(serving->step.launch(stream));
+    ok(next.step.launch(stream));
+    CHECK(read<uint32_t>(stream, x, 1)[0] == 4);
+    serving = std::make_unique<Generation>(std::move(next));
+    CHECK(gpu().calls("cuModuleUnload") == static_cast<uint32_t>(swap));
+    CHECK(gpu().objects() == objects);
+  }
+  CHECK(gpu().calls("cuModuleLoadData") == 11);
+  serving.reset();
+  CHECK(gpu().calls("cuModuleUnload") == 11);
+  ok(stream.synchronize());
+}
+
+TEST_CASE("cuda: a module that is let go while another's launch hangs loses the device") {
+  Bench bench(changed([](Script& s) { s.hang_at = 1; }), {{"patience_ms", "200"}});
+  std::vector<char> bytes = file_bytes(test_pack_path());
+  bytes.push_back('\0');
+  const TemporaryFile file(bytes);
+  const StepExecutable step = bench.step(StepMode::kGraph);
+  {
+    const Module other = take(bench.device->load_module(file.path));
+    CHECK(gpu().calls("cuModuleLoadData") == 2);
+    ok(step.launch(bench.stream));
+    // A load of what is in use anyway is let go without waiting.
+    (void)take(bench.device->load_module(test_pack_path()));
+    CHECK(take(bench.device->info()).compute_units != 0);
+  }
+  CHECK(gpu().calls("cuModuleUnload") == 0);
+  CHECK(bench.device->info().error().code() == Code::kUnavailable);
 }
 
 TEST_CASE("cuda: launches that the device cannot run are refused when the step is made") {
