@@ -359,9 +359,8 @@ void EngineCore::handle(Drain& command) { drain_waiters_.push_back(std::move(com
 
 void EngineCore::answer_waiting_promises() {
   const bool idle = running_.empty() && flights_.empty();
-  const bool resting =  // nothing holds a generation: queued requests get theirs when admitted
-      idle && std::none_of(queue_.begin(), queue_.end(),
-                           [](const auto& one) { return one->generation != nullptr; });
+  // Nothing holds a generation: queued requests get theirs when admitted.
+  const bool resting = idle && uses_.empty();
   if (!release_waiters_.empty() && resting) {
     current_ = nullptr;
     {
@@ -381,6 +380,7 @@ void EngineCore::answer_waiting_promises() {
 void EngineCore::finish(const SequencePtr& sequence, FinishReason reason, Status error,
                         Update update) {
   sequence->finished = true;
+  if (sequence->admitted != 0) count_request(*sequence->generation, -1);
   if (reason != FinishReason::kError) keep_prefix(*sequence);
   release_resources(*sequence);
   if (reason != FinishReason::kError) sequence->answer.finish(update);
@@ -441,22 +441,21 @@ void EngineCore::drop_finished() {
   std::erase_if(queue_, finished);
 }
 
+void EngineCore::count_request(const Generation& of, int32_t change) {
+  auto use = std::find_if(uses_.begin(), uses_.end(),
+                          [&](const GenerationUse& one) { return one.generation == &of; });
+  if (use == uses_.end()) use = uses_.insert(uses_.end(), {&of, 0});
+  use->requests += change;
+  if (use->requests == 0) uses_.erase(use);
+}
+
 std::vector<OldGeneration> EngineCore::old_generations() const {
   std::vector<OldGeneration> old;
-  const auto count = [&](const SequencePtr& sequence) {
-    const Generation* of = sequence->generation.get();
-    if (of == nullptr || of == current_.get() || sequence->finished) return;
-    const auto known = std::find_if(old.begin(), old.end(), [&](const OldGeneration& one) {
-      return one.generation == of->id();
-    });
-    if (known != old.end()) {
-      ++known->requests;
-    } else {
-      old.push_back({of->id(), 1, current_ == nullptr ? 0 : of->bytes_not_in(*current_)});
-    }
-  };
-  for (const SequencePtr& sequence : running_) count(sequence);
-  for (const SequencePtr& sequence : queue_) count(sequence);  // preempted ones
+  for (const auto& [generation, requests] : uses_) {
+    if (generation == current_.get()) continue;
+    old.push_back({generation->id(), requests,
+                   current_ == nullptr ? 0 : generation->bytes_not_in(*current_)});
+  }
   return old;
 }
 

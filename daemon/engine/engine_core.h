@@ -129,7 +129,8 @@ class EngineCore final : public Engine {
   void release_resources(Sequence& sequence);
   void fail_everything(const Status& status);
   void drop_finished();
-  /// Those before the current one that some request still runs on, in order of the requests.
+  void count_request(const Generation& of, int32_t change);
+  /// Those before the current one that some request still runs on, the oldest request's first.
   std::vector<OldGeneration> old_generations() const;
   void publish_stats();
 
@@ -154,6 +155,12 @@ class EngineCore final : public Engine {
   std::unique_ptr<Scheduler> scheduler_;
   std::deque<SequencePtr> queue_;     // not admitted, in order
   std::vector<SequencePtr> running_;  // admitted, in order
+  /// Generations with requests that were admitted and have not ended.
+  struct GenerationUse {
+    const Generation* generation;
+    uint32_t requests;
+  };
+  std::vector<GenerationUse> uses_;
   std::deque<Flight> flights_;
   std::vector<Event> spare_events_;
   std::vector<std::promise<Status>> release_waiters_, drain_waiters_;

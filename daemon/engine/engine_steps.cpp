@@ -97,6 +97,7 @@ void EngineCore::admit() {
       if (!sequence->waiting) sequence->generation = nullptr;  // a swap may come before its turn
       return;
     }
+    if (sequence->admitted == 0) count_request(*sequence->generation, 1);
     sequence->waiting = false;
     sequence->admitted = ++admissions_;
     queue_.pop_front();
