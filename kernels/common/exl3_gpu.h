@@ -186,8 +186,8 @@ ATLAS_PARAMS(Exl3ProductGpuParams,
   uint32_t experts;
   uint32_t rows;         // room for so many
   uint32_t epilogue;     // ATLAS_EPILOGUE_*
-  uint32_t inputs;       // n and k without their padding
-  uint32_t outputs;
+  uint32_t outputs;      // n without its padding
+  uint32_t reserved;
 );
 
 /// Weights that one launch of exl3_few multiplies with the same rows: parts of the launch.

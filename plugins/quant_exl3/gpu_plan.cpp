@@ -136,7 +136,6 @@ AtlasCode emit_many(Exl3Lanes lanes, const Product& first, const Product& part, 
   params.expert_bytes = part.expert_bytes;
   params.n = padded(part.n);
   params.k = padded(part.k);
-  params.inputs = part.k;
   params.outputs = part.n;
   params.units = part.format.units;
   params.experts = part.experts;
