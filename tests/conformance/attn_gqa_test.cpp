@@ -17,10 +17,6 @@ using Part = AttentionSteps::Part;
 
 const AttentionShape kShapes[] = {{9, 3, 64}, {4, 4, 16}, {8, 1, 80}, {3, 1, 7}, {2, 1, 130}};
 
-void append(std::vector<float>& to, const std::vector<float>& more) {
-  to.insert(to.end(), more.begin(), more.end());
-}
-
 /// Rows 0 .. positions - 1 of slot `slot`, in steps of the sizes given in turn.
 std::vector<float> in_steps(AttentionSteps& steps, uint32_t slot, uint32_t positions,
                             const std::vector<uint32_t>& sizes, Split split = {}) {
@@ -36,21 +32,7 @@ std::vector<float> in_steps(AttentionSteps& steps, uint32_t slot, uint32_t posit
 std::string answer(const std::function<void(AtlasAttentionProblem&)>& spoil, bool plan) {
   AtlasAttentionProblem problem = attention_problem({9, 3, 64}, 8, 10);
   spoil(problem);
-  AtlasError error{sizeof(AtlasError), {}};
-  std::vector<PlannedRecord> records;
-  AtlasRecordSink sink{sizeof(sink), 0, &records, collect_record};
-  AtlasAttentionNeeds needs{};
-  needs.struct_size = sizeof(needs);
-  const AtlasCode code = plan ? gqa_plugin().plan(&problem, &sink, &error)
-                              : gqa_plugin().needs(&problem, &needs, &error);
-  if (code == ATLAS_OK) return "";
-  CHECK(code == ATLAS_INVALID_ARGUMENT);
-  CHECK(records.empty());
-  return error.message;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+  return refusal(gqa_plugin(), problem, plan);
 }
 
 }  // namespace

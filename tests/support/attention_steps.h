@@ -2,8 +2,6 @@
 // same attention in float64.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -14,6 +12,7 @@
 
 #include "kernels/common/gqa.h"
 #include "plugins/abi/atlas_plugin.h"
+#include "tests/support/attention_plugin.h"
 #include "tests/support/control_block.h"
 #include "tests/support/numbers.h"
 
@@ -21,17 +20,8 @@ namespace atlas::test {
 
 /// The table of the built plugin `gqa`.
 inline const AtlasAttentionApi& gqa_plugin() {
-  static const AtlasAttentionApi* api = [] {
-    void* handle = dlopen(ATLAS_BINARY_DIR "/lib/atlas/plugins/attn_gqa.so", RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) throw std::runtime_error(dlerror());
-    const auto entry = reinterpret_cast<AtlasPluginEntry>(dlsym(handle, ATLAS_PLUGIN_ENTRY));
-    AtlasHost host{sizeof(AtlasHost), ATLAS_ABI_MAJOR, ATLAS_ABI_MINOR, 0, nullptr};
-    AtlasError error{};
-    const AtlasPlugin* plugin = entry(&host, &error);
-    if (plugin == nullptr) throw std::runtime_error(error.message);
-    return plugin->attention;
-  }();
-  return *api;
+  static const AtlasAttentionApi& api = attention_plugin("gqa");
+  return api;
 }
 
 struct AttentionShape {

@@ -273,34 +273,4 @@ inline std::vector<double> DeltaSteps::exact(uint32_t number, uint32_t positions
   return out;
 }
 
-inline void append(std::vector<float>& to, const std::vector<float>& more) {
-  to.insert(to.end(), more.begin(), more.end());
-}
-
-/// Rows of `slot` up to `positions`, in steps of the sizes given in turn.
-inline std::vector<float> in_steps(DeltaSteps& steps, uint32_t slot, uint32_t positions,
-                                   const std::vector<uint32_t>& sizes, Split split = {}) {
-  std::vector<float> all;
-  for (uint32_t i = 0; steps.rows().length(slot) < positions; ++i) {
-    const uint32_t left = positions - steps.rows().length(slot);
-    append(all, steps.step({{slot, std::min(sizes[i % sizes.size()], left)}}, split));
-  }
-  return all;
-}
-
-/// The same in verify steps: up to 8 rows that end before the next chunk, some of them rejected.
-inline std::vector<float> in_verify_steps(DeltaSteps& steps, uint32_t slot, uint32_t positions,
-                                          uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<float> all;
-  while (steps.rows().length(slot) < positions) {
-    const uint32_t length = steps.rows().length(slot);
-    const uint32_t rows = std::min<uint32_t>(1 + random() % kernels::kMaxVerifyRows,
-                                             kernels::kGdnChunk - length % kernels::kGdnChunk);
-    const uint32_t counted = std::min<uint32_t>(1 + random() % rows, positions - length);
-    append(all, steps.step({{slot, rows, counted}}));
-  }
-  return all;
-}
-
 }  // namespace atlas::test

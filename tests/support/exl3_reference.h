@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace atlas::test {
@@ -149,5 +150,49 @@ struct SlowMatrix {
   uint32_t n, k;
   std::vector<uint16_t> words, suh, svh;
 };
+
+/// Every codebook with each number of bits that it has.
+inline std::vector<std::pair<std::string, double>> all_exl3_formats() {
+  std::vector<std::pair<std::string, double>> formats;
+  for (const char* codebook : {"3inst", "mcg", "mul1"}) {
+    for (int bits = 1; bits <= 8; ++bits) formats.emplace_back(codebook, bits);
+  }
+  for (const double bits : {1.5, 2.5, 3.5}) formats.emplace_back("mul1", bits);
+  return formats;
+}
+
+/// A matrix in which all 65536 states of a codebook occur. A tile of 8 bits holds 256 states of its
+/// own choice in every second weight: 512 tiles.
+inline SlowMatrix matrix_of_all_states(const std::string& codebook) {
+  SlowMatrix matrix(codebook, 8, 512, 256, 1);
+  uint32_t state = 0;
+  for (size_t i = 0; i < matrix.words.size(); i += 2) {
+    // Words of 32 bits hold two windows that share no bit.
+    matrix.words[i + 1] = static_cast<uint16_t>(state++);
+    matrix.words[i] = static_cast<uint16_t>(state++);
+  }
+  return matrix;
+}
+
+/// The largest error of y [m, n] against the length of x's row [m, k] times that of W's.
+inline double largest_share(const SlowMatrix& matrix, const std::vector<float>& x,
+                            const std::vector<float>& y, uint32_t n, uint32_t k) {
+  const std::vector<double> w = matrix.outer();
+  double largest = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    const float* row = x.data() + i / n * k;
+    const double* weight = w.data() + i % n * matrix.k;
+    double exact = 0, x_size = 0, w_size = 0;
+    for (uint32_t j = 0; j < k; ++j) {
+      exact += row[j] * weight[j];
+      x_size += double{row[j]} * row[j];
+      w_size += weight[j] * weight[j];
+    }
+    const double error = std::fabs(y[i] - exact);
+    if (std::isnan(error)) return HUGE_VAL;
+    if (error != 0) largest = std::max(largest, error / std::sqrt(x_size * w_size));
+  }
+  return largest;
+}
 
 }  // namespace atlas::test

@@ -137,6 +137,12 @@ simt::Report run_planned(GpuMachine& machine, const PlannedRecord& planned,
                       .seed = seed});
 }
 
+/// Rows [first, end) of results of `width` a row.
+inline std::vector<float> rows_of(const std::vector<float>& all, size_t width, size_t first,
+                                  size_t end) {
+  return {all.begin() + first * width, all.begin() + end * width};
+}
+
 /// A dense layer with its pages, which nothing has written at first.
 class GpuAttentionSteps {
  public:

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -51,11 +50,8 @@ class GpuSparseSteps {
     v_.assign(rows * p.v_stride, NAN);
     index_q_.assign(rows * problem_.indexer.q_stride, NAN);
     index_k_.assign(rows * problem_.indexer.k_stride, NAN);
-    norm_ = normal_values(shape.index_dim, 1001);
-    std::vector<float> frequencies(std::max(shape.rotary_dim / 2, 1u));
-    for (size_t i = 0; i < frequencies.size(); ++i) {
-      frequencies[i] = static_cast<float>(std::pow(1e4, -2.0 * i / std::max(shape.rotary_dim, 1u)));
-    }
+    std::vector<float> frequencies = sparse_frequencies(shape);
+    frequencies.resize(std::max<size_t>(frequencies.size(), 1));  // a buffer has an address
     pages_ = machine_.output<uint8_t>("pages", p.page_stride * control_.pool_pages());
     out_ = machine_.output<float>("out", rows * p.out_stride);
     buffers_.assign(kWork + 1, nullptr);
@@ -64,7 +60,7 @@ class GpuSparseSteps {
     buffers_[kV] = machine_.in_out("v", v_);
     buffers_[kIndexQ] = machine_.in_out("index_q", index_q_);
     buffers_[kIndexK] = machine_.in_out("index_k", index_k_);
-    buffers_[kNorm] = machine_.in_out("k_norm", norm_);
+    buffers_[kNorm] = machine_.in_out("k_norm", sparse_norm(shape));
     buffers_[kFrequencies] = machine_.in_out("frequencies", frequencies);
     buffers_[kOut] = out_;
     buffers_[kControl] = control_.buffer();
@@ -80,14 +76,7 @@ class GpuSparseSteps {
   const SparseText& text(uint32_t number) {
     const auto found = texts_.find(number);
     if (found != texts_.end()) return found->second;
-    const size_t n = bucket_.max_positions;
-    SparseText& text = texts_[number];
-    text.q = normal_values(n * width(), 10 * number + 1);
-    text.k = normal_values(n * shape_.kv_heads * shape_.head_dim, 10 * number + 2);
-    text.v = normal_values(n * shape_.kv_heads * shape_.head_dim, 10 * number + 3);
-    text.index_q = normal_values(n * shape_.index_heads * shape_.index_dim, 10 * number + 4);
-    text.index_k = normal_values(n * shape_.index_dim, 10 * number + 5);
-    return text;
+    return texts_[number] = sparse_text(shape_, number, bucket_.max_positions);
   }
   SparseText& spoil_text(uint32_t number) { return const_cast<SparseText&>(text(number)); }
 
@@ -167,63 +156,15 @@ class GpuSparseSteps {
   }
   /// The same from the text, in float64.
   std::vector<double> exact_keys(uint32_t number, uint32_t count) {
-    const SparseText& in = text(number);
-    const size_t n = shape_.index_dim, half = shape_.rotary_dim / 2;
-    std::vector<double> keys(count * n);
-    for (size_t b = 0; b < count; ++b) {
-      double* key = keys.data() + b * n;
-      double squares = 0;
-      for (size_t d = 0; d < n; ++d) {
-        for (size_t i = 0; i < shape_.ratio; ++i) {
-          key[d] += double{in.index_k[(b * shape_.ratio + i) * n + d]};
-        }
-        key[d] /= shape_.ratio;
-        squares += key[d] * key[d];
-      }
-      for (size_t d = 0; d < n; ++d) key[d] *= double{norm_[d]} / std::sqrt(squares / n + 1e-6);
-      for (size_t i = 0; i < half; ++i) {
-        const auto frequency = static_cast<float>(std::pow(1e4, -2.0 * i / shape_.rotary_dim));
-        const double angle = static_cast<double>(static_cast<float>(b * shape_.ratio) * frequency);
-        const double x = key[i], y = key[i + half];
-        key[i] = x * std::cos(angle) - y * std::sin(angle);
-        key[i + half] = y * std::cos(angle) + x * std::sin(angle);
-      }
-    }
-    return keys;
+    return pooled_keys(shape_, text(number), count);
   }
 
   /// The positions that a row attends to, given the index keys; empty if the choice hangs on a
   /// difference that float32 may not see.
   std::vector<uint32_t> chosen(uint32_t number, uint32_t index, const std::vector<double>& keys) {
-    const uint32_t ratio = shape_.ratio, count = (index + 1) / ratio, most = shape_.budget / ratio;
     const float* q =
         text(number).index_q.data() + size_t{index} * shape_.index_heads * shape_.index_dim;
-    std::vector<double> score(count, 0.0);
-    for (size_t b = 0; b < count; ++b) {
-      for (size_t h = 0; h < shape_.index_heads; ++h) {
-        double dot = 0;
-        for (size_t d = 0; d < shape_.index_dim; ++d) {
-          dot += double{q[h * shape_.index_dim + d]} * keys[b * shape_.index_dim + d];
-        }
-        score[b] += std::max(dot, 0.0);
-      }
-    }
-    std::vector<uint32_t> order(count);
-    std::iota(order.begin(), order.end(), 0u);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](uint32_t a, uint32_t b) { return score[a] > score[b]; });
-    if (count > most) {
-      const double gap = score[order[most - 1]] - score[order[most]];
-      if (gap != 0 && gap < 3e-4 * score[order[0]]) return {};
-      order.resize(most);
-    }
-    std::sort(order.begin(), order.end());
-    std::vector<uint32_t> positions;
-    for (const uint32_t b : order) {
-      for (uint32_t i = 0; i < ratio; ++i) positions.push_back(b * ratio + i);
-    }
-    for (uint32_t p = count * ratio; p <= index; ++p) positions.push_back(p);
-    return positions;
+    return chosen_positions(shape_, index, q, keys, 0, 3e-4);
   }
 
   /// Attention of a row to a list of positions, in float64.
@@ -269,7 +210,7 @@ class GpuSparseSteps {
   GpuControl control_;
   SparseProblem problem_;
   std::vector<PlannedRecord> records_;
-  std::vector<float> q_, k_, v_, index_q_, index_k_, norm_;
+  std::vector<float> q_, k_, v_, index_q_, index_k_;
   std::vector<void*> buffers_;
   uint8_t* pages_ = nullptr;
   float* out_ = nullptr;

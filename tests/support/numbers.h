@@ -36,6 +36,10 @@ inline std::vector<float> normal_values(size_t count, uint32_t seed, float devia
   return values;
 }
 
+inline void append(std::vector<float>& to, const std::vector<float>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
 /// Largest |a[i] - b[i]|; infinite if one is not finite.
 inline double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
   double largest = a.size() == b.size() ? 0.0 : HUGE_VAL;

@@ -2,33 +2,22 @@
 // rows count, which anchor a sequence starts from. The plugin's records run over the CPU pack.
 #pragma once
 
-#include <dlfcn.h>
-
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "kernels/common/control.h"
 #include "plugins/abi/atlas_plugin.h"
+#include "tests/support/attention_plugin.h"
 #include "tests/support/cpu_pack.h"
+#include "tests/support/numbers.h"
 
 namespace atlas::test {
-
-/// The table of a built attention plugin, by the plugin's name.
-inline const AtlasAttentionApi& attention_plugin(const std::string& name) {
-  const std::string path = ATLAS_BINARY_DIR "/lib/atlas/plugins/attn_" + name + ".so";
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) throw std::runtime_error(dlerror());
-  const auto entry = reinterpret_cast<AtlasPluginEntry>(dlsym(handle, ATLAS_PLUGIN_ENTRY));
-  AtlasHost host{sizeof(AtlasHost), ATLAS_ABI_MAJOR, ATLAS_ABI_MINOR, 0, nullptr};
-  AtlasError error{};
-  const AtlasPlugin* plugin = entry(&host, &error);
-  if (plugin == nullptr) throw std::runtime_error(error.message);
-  return *plugin->attention;
-}
 
 /// Records of a plan, with their parameters copied and relocated.
 class PlannedRecords {
@@ -193,5 +182,34 @@ class HandRows {
   std::map<uint32_t, State> states_;
   kernels::StepControl control_{};
 };
+
+/// Rows of `slot` up to `positions`, in steps of the sizes given in turn.
+template <typename Steps>
+std::vector<float> in_steps(Steps& steps, uint32_t slot, uint32_t positions,
+                            const std::vector<uint32_t>& sizes, Split split = {}) {
+  std::vector<float> all;
+  for (uint32_t i = 0; steps.rows().length(slot) < positions; ++i) {
+    const uint32_t left = positions - steps.rows().length(slot);
+    append(all, steps.step({{slot, std::min(sizes[i % sizes.size()], left)}}, split));
+  }
+  return all;
+}
+
+/// The same in verify steps of up to 8 rows, some of them rejected, that end before the next
+/// multiple of `chunk`.
+template <typename Steps>
+std::vector<float> in_verify_steps(Steps& steps, uint32_t slot, uint32_t positions, uint32_t seed,
+                                   uint32_t chunk) {
+  std::mt19937 random(seed);
+  std::vector<float> all;
+  while (steps.rows().length(slot) < positions) {
+    const uint32_t length = steps.rows().length(slot);
+    const uint32_t rows =
+        std::min<uint32_t>(1 + random() % kernels::kMaxVerifyRows, chunk - length % chunk);
+    const uint32_t counted = std::min<uint32_t>(1 + random() % rows, positions - length);
+    append(all, steps.step({{slot, rows, counted}}));
+  }
+  return all;
+}
 
 }  // namespace atlas::test

@@ -106,6 +106,89 @@ struct SparseText {
   std::vector<float> q, k, v, index_q, index_k;
 };
 
+/// Text `number`: `positions` of random numbers.
+inline SparseText sparse_text(const SparseShape& shape, uint32_t number, size_t positions) {
+  const size_t dim = shape.head_dim, index_dim = shape.index_dim;
+  return {normal_values(positions * shape.heads * dim, 10 * number + 1),
+          normal_values(positions * shape.kv_heads * dim, 10 * number + 2),
+          normal_values(positions * shape.kv_heads * dim, 10 * number + 3),
+          normal_values(positions * shape.index_heads * index_dim, 10 * number + 4),
+          normal_values(positions * index_dim, 10 * number + 5)};
+}
+
+inline std::vector<float> sparse_norm(const SparseShape& shape) {
+  return normal_values(shape.index_dim, 1001);
+}
+inline std::vector<float> sparse_frequencies(const SparseShape& shape) {
+  std::vector<float> frequencies(shape.rotary_dim / 2);
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    frequencies[i] = static_cast<float>(std::pow(1e4, -2.0 * i / shape.rotary_dim));
+  }
+  return frequencies;
+}
+
+/// Pooled index keys of a text's first `count` blocks, in float64.
+inline std::vector<double> pooled_keys(const SparseShape& shape, const SparseText& text,
+                                       uint32_t count) {
+  const std::vector<float> norm = sparse_norm(shape), frequencies = sparse_frequencies(shape);
+  const size_t n = shape.index_dim, half = shape.rotary_dim / 2;
+  std::vector<double> keys(count * n);
+  for (size_t b = 0; b < count; ++b) {
+    double* key = keys.data() + b * n;
+    double squares = 0;
+    for (size_t d = 0; d < n; ++d) {
+      for (size_t i = 0; i < shape.ratio; ++i) {
+        key[d] += double{text.index_k[(b * shape.ratio + i) * n + d]};
+      }
+      key[d] /= shape.ratio;
+      squares += key[d] * key[d];
+    }
+    for (size_t d = 0; d < n; ++d) key[d] *= double{norm[d]} / std::sqrt(squares / n + 1e-6);
+    for (size_t i = 0; i < half; ++i) {
+      const double angle =
+          static_cast<double>(static_cast<float>(b * shape.ratio) * frequencies[i]);
+      const double x = key[i], y = key[i + half];
+      key[i] = x * std::cos(angle) - y * std::sin(angle);
+      key[i + half] = y * std::cos(angle) + x * std::sin(angle);
+    }
+  }
+  return keys;
+}
+
+/// The positions that row `index` attends to, given its index queries and the pooled keys. Empty if
+/// the choice hangs on a difference below `apart`, or below `apart_of_best` times the best score.
+inline std::vector<uint32_t> chosen_positions(const SparseShape& shape, uint32_t index,
+                                              const float* index_q, const std::vector<double>& keys,
+                                              double apart, double apart_of_best) {
+  const uint32_t ratio = shape.ratio, count = (index + 1) / ratio, most = shape.budget / ratio;
+  std::vector<double> score(count, 0.0);
+  for (size_t b = 0; b < count; ++b) {
+    for (size_t h = 0; h < shape.index_heads; ++h) {
+      double dot = 0;
+      for (size_t d = 0; d < shape.index_dim; ++d) {
+        dot += double{index_q[h * shape.index_dim + d]} * keys[b * shape.index_dim + d];
+      }
+      score[b] += std::max(dot, 0.0);
+    }
+  }
+  std::vector<uint32_t> order(count);
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return score[a] > score[b]; });
+  if (count > most) {
+    const double gap = score[order[most - 1]] - score[order[most]];
+    if (gap != 0 && gap < std::max(apart, apart_of_best * score[order[0]])) return {};
+    order.resize(most);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<uint32_t> positions;
+  for (const uint32_t b : order) {
+    for (uint32_t i = 0; i < ratio; ++i) positions.push_back(b * ratio + i);
+  }
+  for (uint32_t p = count * ratio; p <= index; ++p) positions.push_back(p);
+  return positions;
+}
+
 /// A layer with pages and slots, which hold NaN wherever nothing was written.
 class SparseSteps {
  public:
@@ -133,11 +216,8 @@ class SparseSteps {
     index_q_.assign(max_rows * problem_.indexer.q_stride, NAN);
     index_k_.assign(max_rows * problem_.indexer.k_stride, NAN);
     out_.assign(max_rows * p.out_stride, NAN);
-    norm_ = normal_values(shape.index_dim, 1001);
-    frequencies_.resize(shape.rotary_dim / 2);
-    for (size_t i = 0; i < frequencies_.size(); ++i) {
-      frequencies_[i] = static_cast<float>(std::pow(1e4, -2.0 * i / shape.rotary_dim));
-    }
+    norm_ = sparse_norm(shape);
+    frequencies_ = sparse_frequencies(shape);
     AtlasRecordSink sink = records_.sink();
     if (sparse_plugin(backend).plan(&p, &sink, &error) != ATLAS_OK)
       throw std::runtime_error(error.message);
@@ -159,13 +239,7 @@ class SparseSteps {
     const auto found = texts_.find(number);
     if (found != texts_.end()) return found->second;
     const size_t n = pages_a_slot_ * size_t{64} - first_ + 8;
-    SparseText& text = texts_[number];
-    text.q = normal_values(n * shape_.heads * shape_.head_dim, 10 * number + 1);
-    text.k = normal_values(n * shape_.kv_heads * shape_.head_dim, 10 * number + 2);
-    text.v = normal_values(n * shape_.kv_heads * shape_.head_dim, 10 * number + 3);
-    text.index_q = normal_values(n * shape_.index_heads * shape_.index_dim, 10 * number + 4);
-    text.index_k = normal_values(n * shape_.index_dim, 10 * number + 5);
-    return text;
+    return texts_[number] = sparse_text(shape_, number, n);
   }
 
   /// Runs a step; the outputs of the rows that count. Rows that do not are of another text.
@@ -196,28 +270,7 @@ class SparseSteps {
 
   /// Pooled keys of a text's first `count` blocks.
   std::vector<double> exact_keys(uint32_t number, uint32_t count) {
-    const SparseText& in = text(number);
-    const size_t n = shape_.index_dim, half = shape_.rotary_dim / 2;
-    std::vector<double> keys(count * n);
-    for (size_t b = 0; b < count; ++b) {
-      double* key = keys.data() + b * n;
-      double squares = 0;
-      for (size_t d = 0; d < n; ++d) {
-        for (size_t i = 0; i < shape_.ratio; ++i)
-          key[d] += in.index_k[(b * shape_.ratio + i) * n + d];
-        key[d] /= shape_.ratio;
-        squares += key[d] * key[d];
-      }
-      for (size_t d = 0; d < n; ++d) key[d] *= norm_[d] / std::sqrt(squares / n + 1e-6);
-      for (size_t i = 0; i < half; ++i) {
-        const double angle =
-            static_cast<double>(static_cast<float>(b * shape_.ratio) * frequencies_[i]);
-        const double x = key[i], y = key[i + half];
-        key[i] = x * std::cos(angle) - y * std::sin(angle);
-        key[i + half] = y * std::cos(angle) + x * std::sin(angle);
-      }
-    }
-    return keys;
+    return pooled_keys(shape_, text(number), count);
   }
   /// Pooled keys as the slot's pages have them.
   std::vector<double> stored_keys(uint32_t slot, uint32_t count) {
@@ -236,35 +289,9 @@ class SparseSteps {
   /// The positions that a row attends to, given the pooled keys; empty if the choice hangs on a
   /// difference that float32 may not see.
   std::vector<uint32_t> chosen(uint32_t number, uint32_t index, const std::vector<double>& keys) {
-    const uint32_t ratio = shape_.ratio, count = (index + 1) / ratio, most = shape_.budget / ratio;
     const float* q =
         text(number).index_q.data() + (index - first_) * shape_.index_heads * shape_.index_dim;
-    std::vector<double> score(count, 0.0);
-    for (size_t b = 0; b < count; ++b) {
-      for (size_t h = 0; h < shape_.index_heads; ++h) {
-        double dot = 0;
-        for (size_t d = 0; d < shape_.index_dim; ++d) {
-          dot += double{q[h * shape_.index_dim + d]} * keys[b * shape_.index_dim + d];
-        }
-        score[b] += std::max(dot, 0.0);
-      }
-    }
-    std::vector<uint32_t> order(count);
-    std::iota(order.begin(), order.end(), 0u);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](uint32_t a, uint32_t b) { return score[a] > score[b]; });
-    if (count > most) {
-      const double gap = score[order[most - 1]] - score[order[most]];
-      if (gap != 0 && gap < 1e-5) return {};
-      order.resize(most);
-    }
-    std::sort(order.begin(), order.end());
-    std::vector<uint32_t> positions;
-    for (const uint32_t b : order) {
-      for (uint32_t i = 0; i < ratio; ++i) positions.push_back(b * ratio + i);
-    }
-    for (uint32_t p = count * ratio; p <= index; ++p) positions.push_back(p);
-    return positions;
+    return chosen_positions(shape_, index, q, keys, 1e-5, 0);
   }
 
   std::vector<double> attend(uint32_t number, uint32_t index,

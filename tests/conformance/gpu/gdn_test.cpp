@@ -103,7 +103,7 @@ TEST_SUITE("conformance") {
       for (uint32_t seed = 0; seed < 3; ++seed) {
         CAPTURE(seed);
         DeltaSteps steps = on_gpu(platform, seed, shape, kPositions, 8);
-        CHECK(same_bits(expected, in_verify_steps(steps, 0, kPositions, seed)));
+        CHECK(same_bits(expected, in_verify_steps(steps, 0, kPositions, seed, kernels::kGdnChunk)));
       }
     }
   }

@@ -20,13 +20,6 @@ using Part = GpuAttentionSteps::Part;
 // largest value; sums in float32 add little.
 constexpr double kTolerance = 4e-3 * 2;
 
-void append(std::vector<float>& to, const std::vector<float>& more) {
-  to.insert(to.end(), more.begin(), more.end());
-}
-std::vector<float> rows_of(const std::vector<float>& all, size_t width, size_t first, size_t end) {
-  return {all.begin() + first * width, all.begin() + end * width};
-}
-
 /// Rows [first, end) of slot 1 in steps of `rows`; those before are only written.
 std::vector<float> last_rows(GpuAttentionSteps& steps, uint32_t first, uint32_t end, uint32_t rows,
                              uint64_t seed = 0) {

@@ -28,13 +28,6 @@ const SparseShape kShapes[] = {
     {34, 2, 16, 8, 48, 0, 16, 32},  // groups larger than a tile
 };
 
-void append(std::vector<float>& to, const std::vector<float>& more) {
-  to.insert(to.end(), more.begin(), more.end());
-}
-std::vector<float> rows_of(const std::vector<float>& all, size_t width, size_t first, size_t end) {
-  return {all.begin() + first * width, all.begin() + end * width};
-}
-
 /// Positions of slot 1 up to `end`, in steps of `sizes` in turn.
 std::vector<float> in_steps(GpuSparseSteps& steps, uint32_t end, const std::vector<uint32_t>& sizes,
                             uint64_t seed = 0) {
