@@ -54,10 +54,12 @@ Json engine_json(const engine::EngineCore& engine) {
 }
 
 Json record_json(const plan::Record& record) {
-  return {{"operation", record.operation},  {"owner", record.owner},
-          {"kernel", record.kernel},        {"grid", record.grid},
-          {"block", record.block},          {"shared_bytes", record.shared_bytes},
-          {"bytes_read", record.bytes_read}};
+  Json json = {{"operation", record.operation},  {"owner", record.owner},
+               {"kernel", record.kernel},        {"grid", record.grid},
+               {"block", record.block},          {"shared_bytes", record.shared_bytes},
+               {"bytes_read", record.bytes_read}};
+  if (!record.after.empty()) json["after"] = record.after;
+  return json;
 }
 
 Json step_json(const plan::StepPlan& step, bool records) {

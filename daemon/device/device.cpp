@@ -353,6 +353,8 @@ Result<StepExecutable> StepExecutable::create(const std::shared_ptr<Device>& dev
     abi.shared_bytes = launch.shared_bytes;
     abi.params = launch.params.data();
     abi.name = launch.name.c_str();
+    abi.after = launch.after.data();
+    abi.after_count = static_cast<uint32_t>(launch.after.size());
     list.push_back(abi);
   }
   AtlasStep* step = nullptr;

@@ -133,6 +133,9 @@ struct Launch {
   uint32_t shared_bytes = 0;
   std::span<const std::byte> params;
   std::string name;
+  /// The launches before it that must have ended when it begins, as places in the step's list, and
+  /// with them what those follow; empty: the launch before it.
+  std::span<const uint32_t> after = {};
 };
 
 /// A step that is ready to run. Destroying it waits for no stream: the caller has seen its last

@@ -41,7 +41,7 @@ Result<StepLaunches> step_launches(const plan::Plan& plan, const plan::StepPlan&
     result.params.push_back(relocate(record, buffers));
     result.launches.push_back({kernels.at(record.kernel), record.grid, record.block,
                                record.shared_bytes, result.params.back(),
-                               record.operation + " (" + record.kernel + ")"});
+                               record.operation + " (" + record.kernel + ")", record.after});
   }
   return result;
 }

@@ -8,7 +8,8 @@
 
 namespace atlas::exec {
 
-/// Records with their kernels and the addresses of their buffers in place, in order.
+/// Records with their kernels and the addresses of their buffers in place, in order. The plan
+/// outlives them.
 struct StepLaunches {
   std::vector<std::vector<std::byte>> params;  // what the launches point to
   std::vector<Launch> launches;

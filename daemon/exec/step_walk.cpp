@@ -14,7 +14,18 @@ Result<StepExecutable> step_of_records(const std::shared_ptr<Device>& device,
   if (step == nullptr) return not_found("the plan has no step {}", bucket.to_string());
   ATLAS_ASSIGN_OR_RETURN(const StepLaunches all, step_launches(plan, *step, kernels, buffers));
   std::vector<Launch> chosen;
-  for (const size_t record : records) chosen.push_back(all.launches.at(record));
+  std::vector<std::vector<uint32_t>> after(records.size());  // places among the chosen
+  for (size_t i = 0; i < records.size(); ++i) {
+    Launch launch = all.launches.at(records[i]);
+    const size_t first = records.front();
+    for (const uint32_t before : launch.after) {
+      if (records[i] == first + i && before >= first) {
+        after[i].push_back(static_cast<uint32_t>(before - first));
+      }
+    }
+    launch.after = after[i];
+    chosen.push_back(std::move(launch));
+  }
   return StepExecutable::create(device, chosen, mode);
 }
 
@@ -23,7 +34,8 @@ Result<StepWalk> StepWalk::build(const std::shared_ptr<Device>& device, const pl
                                  const BufferTable& buffers) {
   const plan::StepPlan* step = plan.find(bucket);
   if (step == nullptr) return not_found("the plan has no step {}", bucket.to_string());
-  ATLAS_ASSIGN_OR_RETURN(const StepLaunches all, step_launches(plan, *step, kernels, buffers));
+  ATLAS_ASSIGN_OR_RETURN(StepLaunches all, step_launches(plan, *step, kernels, buffers));
+  for (Launch& launch : all.launches) launch.after = {};  // places in the whole list
   StepWalk walk(plan, bucket, buffers);
   for (size_t begin = 0; begin < step->records.size();) {
     const uint32_t operation = step->records[begin].program_index;

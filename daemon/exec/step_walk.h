@@ -11,9 +11,10 @@
 
 namespace atlas::exec {
 
-/// Those records of a bucket's step whose places `records` names, in this order, as a step of their
-/// own. Errors: kNotFound for a bucket that the plan has not; kUnimplemented for a graph on a
-/// device that has none.
+/// Those records of a bucket's step whose places `records` names as a step of their own, in this
+/// order: one after the other, but those that stand side by side from the first on as in the plan.
+/// Errors: kNotFound for a bucket that the plan has not; kUnimplemented for a graph on a device
+/// that has none.
 Result<StepExecutable> step_of_records(const std::shared_ptr<Device>& device,
                                        const plan::Plan& plan, const plan::Bucket& bucket,
                                        const KernelTable& kernels, const BufferTable& buffers,

@@ -1,6 +1,7 @@
 // Operations of the core on rows, and the frame of a step: fetch first, commit last.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "daemon/plan/step_lowering.h"
 
@@ -35,7 +36,8 @@ Status StepLowering::run() {
   for (index_ = 0; index_ < operations.size(); ++index_) {
     const NamedOperation& named = operations[index_];
     name_ = named.name;
-    if (index_ + 1 < operations.size()) {
+    begin(named.mark);
+    if (index_ + 1 < operations.size() && operations[index_ + 1].mark == Mark::kNone) {
       const auto both = lower_together(named.operation, operations[index_ + 1].operation);
       if (!both) return both.error().with_context(named.name);
       if (*both) {
@@ -70,6 +72,7 @@ AtlasCode StepLowering::emit(void* context, const AtlasRecord* record, AtlasErro
   const auto* params = static_cast<const std::byte*>(record->params);
   copy.params.assign(params, params + record->params_size);
   copy.relocations.assign(record->relocations, record->relocations + record->relocation_count);
+  copy.after = std::exchange(self->after_, {});
   self->step_.records.push_back(std::move(copy));
   return ATLAS_OK;
 }
@@ -109,7 +112,8 @@ BufferId StepLowering::activation_buffer(const Value& value) {
 }
 
 AtlasBufferRef StepLowering::at(const Value& value) {
-  return {activation_buffer(value), 0, value.first * sizeof(float)};
+  return {activation_buffer(value), static_cast<uint32_t>(value.width * sizeof(float)),
+          value.first * sizeof(float)};
 }
 
 StepLowering::Rows StepLowering::rows(const Value& value) {
@@ -124,6 +128,11 @@ StepLowering::Rows StepLowering::rows(const Value& value) {
 
 AtlasBufferRef StepLowering::workspace(const std::string& name, uint64_t bytes) {
   return {builder_.buffer(name, LedgerLine::kWorkspace, align_up(bytes, 256)), 0, 0};
+}
+
+AtlasBufferRef StepLowering::scratch(const std::string& name, uint64_t bytes) {
+  if (!branches_.open || branches_.number == 0) return workspace(name, bytes);
+  return workspace(fmt::format("{} of branch {}", name, branches_.number), bytes);
 }
 
 Result<AtlasBufferRef> StepLowering::vector(const VectorName& name) {
@@ -147,6 +156,60 @@ Status StepLowering::commit_record() {
                                                    kernels::kControlCommitParamsDigest);
   launch.point(&launch.params.control, control());
   return submit(launch, 1);
+}
+
+// ---- Branches
+// ------------------------------------------------------------------------------------
+
+void StepLowering::begin(Mark mark) {
+  if (mark == Mark::kFork) fork();
+  if (mark == Mark::kBranch) branch();
+  if (mark == Mark::kJoin) join();
+}
+
+void StepLowering::fork() {
+  if (!beside_) return;
+  ATLAS_CHECK(!branches_.open && !step_.records.empty(), "a fork in a branch, or before a step");
+  branches_ = {};
+  branches_.open = true;
+  branches_.first = branches_.first_of_all = step_.records.size();
+  branches_.before = after_;
+  if (after_.empty()) branches_.before = {static_cast<uint32_t>(step_.records.size() - 1)};
+}
+
+void StepLowering::branch() {
+  if (!beside_) return;
+  end_branch();
+  after_ = branches_.before;
+  branches_.first = step_.records.size();
+  ++branches_.number;
+}
+
+void StepLowering::join() {
+  if (!beside_) return;
+  end_branch();
+  // Without a record in any branch what comes next follows what stands before the fork.
+  after_ = branches_.ends.empty() ? branches_.before : branches_.ends;
+  const auto first = step_.records.begin() + static_cast<ptrdiff_t>(branches_.first_of_all);
+  const bool said = std::all_of(first, step_.records.end(), [](const Record& record) {
+    return std::all_of(
+        record.relocations.begin(), record.relocations.end(),
+        [](const AtlasRelocation& one) { return one.access != ATLAS_ACCESS_UNSAID; });
+  });
+  if (!said) {  // a plugin's of an earlier ABI: one after the other, as they stand in the list
+    for (auto record = first + 1; record < step_.records.end(); ++record) record->after.clear();
+    after_.clear();
+  }
+  std::erase_if(makers_, [&](const auto& one) {
+    return one.second.record >= branches_.first_of_all;  // may run beside who reads the encoding
+  });
+  branches_.open = false;
+}
+
+void StepLowering::end_branch() {
+  ATLAS_CHECK(branches_.open, "a branch or a join without a fork");
+  if (step_.records.size() == branches_.first) return;
+  branches_.ends.push_back(static_cast<uint32_t>(step_.records.size() - 1));
 }
 
 // ---- Rows
@@ -447,9 +510,10 @@ Status StepLowering::inject_norm(const StreamInjectOp& inject, const RmsNormOp& 
     std::memcpy(&both.params.combine, combine.params.data(), sizeof(both.params.combine));
     for (const AtlasRelocation& moved : combine.relocations) {
       auto* bytes = reinterpret_cast<std::byte*>(&both.params.combine) + moved.param_offset;
-      both.point(reinterpret_cast<uint64_t*>(bytes), moved.target);
+      both.point(reinterpret_cast<uint64_t*>(bytes), moved.target, moved.access);
     }
     fill(both, both.params.inject);
+    after_ = combine.after;
     ATLAS_RETURN_IF_ERROR(submit(both, rows));
     // It belongs to the experts, whose output is there now.
     step_.records.back().operation = combine.operation;

@@ -1,4 +1,7 @@
 // Products with packed weights: embeddings, linear operations, and mixtures of experts.
+#include <algorithm>
+#include <numeric>
+
 #include "daemon/plan/step_lowering.h"
 
 namespace atlas::plan {
@@ -62,8 +65,33 @@ Status StepLowering::products(const Rows& x, const std::vector<PlacedWeight>& pl
                             builder_.plan.weights[placed.front().weight].parts.front().module, n,
                             y.width);
   }
+  ATLAS_ASSIGN_OR_RETURN(auto runs, product_runs(x, placed, y, add));
+  const bool forks = runs.size() > 1 && can_fork();
+  if (forks) {
+    for (const auto& run : runs) ATLAS_RETURN_IF_ERROR(encode(x, *run.front().weight));
+    // The largest comes last: it would leave the others no room before its end.
+    const auto width = [](const std::vector<ProductPart>& run) {
+      return std::accumulate(
+          run.begin(), run.end(), uint64_t{0},
+          [](uint64_t sum, const ProductPart& one) { return sum + one.y.width; });
+    };
+    std::stable_sort(runs.begin(), runs.end(),
+                     [&](const auto& a, const auto& b) { return width(a) < width(b); });
+    fork();
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (forks && i != 0) branch();
+    ATLAS_RETURN_IF_ERROR(product(x, runs[i], add));
+  }
+  if (forks) join();
+  return {};
+}
+
+Result<std::vector<std::vector<StepLowering::ProductPart>>> StepLowering::product_runs(
+    const Rows& x, const std::vector<PlacedWeight>& placed, const Rows& y, bool add) {
+  std::vector<std::vector<ProductPart>> runs;
   for (size_t i = 0; i < placed.size();) {
-    std::vector<ProductPart> parts;
+    std::vector<ProductPart>& parts = runs.emplace_back();
     const Weight& weight = builder_.plan.weights[placed[i].weight];
     ATLAS_ASSIGN_OR_RETURN(const AtlasLinearNeeds needed, needs(weight, x.max_rows));
     const bool fuses = !add || (needed.fused_epilogues & (1u << ATLAS_EPILOGUE_ADD)) != 0;
@@ -73,12 +101,12 @@ Status StepLowering::products(const Rows& x, const std::vector<PlacedWeight>& pl
       if (next.plugin != weight.plugin || next.format != weight.format) break;
       Rows part = y;
       part.at.offset += placed[i].y_first * sizeof(float);
+      part.at.row_bytes = static_cast<uint32_t>(next.n * sizeof(float));
       part.width = next.n;
       parts.push_back({&next, part});
     }
-    ATLAS_RETURN_IF_ERROR(product(x, parts, add));
   }
-  return {};
+  return runs;
 }
 
 Result<AtlasLinearNeeds> StepLowering::needs(const Weight& weight, uint32_t max_rows) {
@@ -127,8 +155,7 @@ Status StepLowering::product(const Rows& x, std::span<const ProductPart> parts, 
   needed.struct_size = sizeof(needed);
   ATLAS_RETURN_IF_ERROR(
       abi::call(context, builder_.quant(first.plugin).api->linear_needs, &problem, &needed));
-  if (needed.workspace_bytes != 0)
-    problem.workspace = workspace("workspace", needed.workspace_bytes);
+  if (needed.workspace_bytes != 0) problem.workspace = scratch("workspace", needed.workspace_bytes);
   ATLAS_ASSIGN_OR_RETURN(problem.x, encoded(x, first));
   if (add && (needed.fused_epilogues & (1u << ATLAS_EPILOGUE_ADD)) == 0) {
     return product_then_add(problem, parts.front().y, first);
@@ -143,7 +170,7 @@ Status StepLowering::product_then_add(const AtlasLinearProblem& fused, const Row
   AtlasLinearProblem problem = fused;
   problem.epilogue = ATLAS_EPILOGUE_NONE;
   problem.y_stride = weight.n;
-  problem.y = workspace("product", problem.max_rows * weight.n * sizeof(float));
+  problem.y = scratch("product", problem.max_rows * weight.n * sizeof(float));
   owner_ = weight.plugin;
   ATLAS_RETURN_IF_ERROR(abi::call(fmt::format("plugin '{}', product", weight.plugin),
                                   builder_.quant(weight.plugin).api->plan_linear, &problem,
@@ -155,9 +182,14 @@ Result<AtlasBufferRef> StepLowering::encoded(const Rows& x, const Weight& weight
   ATLAS_ASSIGN_OR_RETURN(const AtlasLinearNeeds needed, needs(weight, x.max_rows));
   const std::string encoding = needed.input_encoding;
   if (encoding.empty()) return x.at;
-  const AtlasBufferRef out =
-      workspace("encoded " + encoding, uint64_t{x.max_rows} * needed.encoded_row_bytes);
-  std::string& held = encoded_[encoding];
+  const uint64_t bytes = uint64_t{x.max_rows} * needed.encoded_row_bytes;
+  std::string name = "encoded " + encoding;
+  // What was encoded before a fork all branches read; what they encode themselves is their own.
+  if (branches_.open && encoded_[name] != x.content) {
+    name += fmt::format(" of branch {}", branches_.number);
+  }
+  const AtlasBufferRef out = workspace(name, bytes);
+  std::string& held = encoded_[name];
   if (held == x.content) return out;
   held = x.content;
   if (needed.encoded_row_bytes == kernels::bf16_row_bytes(x.width) &&
@@ -181,6 +213,11 @@ Result<AtlasBufferRef> StepLowering::encoded(const Rows& x, const Weight& weight
   return out;
 }
 
+Status StepLowering::encode(const Rows& x, const Weight& weight) {
+  ATLAS_ASSIGN_OR_RETURN([[maybe_unused]] const AtlasBufferRef place, encoded(x, weight));
+  return {};
+}
+
 bool StepLowering::encoded_where_made(const std::string& content, const std::string& encoding,
                                       const AtlasBufferRef& out) {
   const auto maker = makers_.find(content);
@@ -191,7 +228,7 @@ bool StepLowering::encoded_where_made(const std::string& content, const std::str
       if (used.target.buffer == out.buffer) return false;
     }
   }
-  step_.records[record].relocations.push_back({offset, 0, out});
+  step_.records[record].relocations.push_back({offset, ATLAS_ACCESS_WRITES, out});
   return true;
 }
 
@@ -233,32 +270,53 @@ Status StepLowering::lower(const MoeOp& op) {
                 fmt::format("shared {} {}", what, name_)};
   };
   const bool gated = shared != 0 && op.shared_gate;
-  Rows shared_gate;
-  ATLAS_RETURN_IF_ERROR(route(op, x, experts, gated ? &shared_gate : nullptr));
-
-  // What reads x comes first, so that x is encoded once.
   const std::string module = op.module + ".experts", one = op.module + ".shared_expert";
   const Rows gate_up = expert_rows("gate_up", 2 * inner), inputs = expert_rows("gated", inner);
   const Rows out = expert_rows("out", hidden);
   const Rows shared_gate_up = token_rows("gate_up", 2 * shared),
              shared_gated = token_rows("gated", shared);
   const Rows shared_out = token_rows("out", hidden);
+  ATLAS_ASSIGN_OR_RETURN(const auto router, builder_.place(router_weights(op, hidden)));
   ATLAS_ASSIGN_OR_RETURN(const auto up, builder_.place_experts(module, op.experts,
                                                                {{"gate_proj", inner, hidden},
                                                                 {"up_proj", inner, hidden}}));
-  ATLAS_RETURN_IF_ERROR(grouped(x, up, experts.source, experts, op.experts, gate_up));
+  std::vector<PlacedWeight> shared_up, shared_down;
   if (shared != 0) {
-    ATLAS_ASSIGN_OR_RETURN(const auto both, builder_.place({{one + ".gate_proj", shared, hidden},
-                                                            {one + ".up_proj", shared, hidden}}));
-    ATLAS_RETURN_IF_ERROR(products(x, both, shared_gate_up, false));
-    ATLAS_RETURN_IF_ERROR(silu_mul(shared_gate_up, shared_gated));
-    ATLAS_ASSIGN_OR_RETURN(const auto down, builder_.place({{one + ".down_proj", hidden, shared}}));
-    ATLAS_RETURN_IF_ERROR(products(shared_gated, down, shared_out, false));
+    ATLAS_ASSIGN_OR_RETURN(shared_up, builder_.place({{one + ".gate_proj", shared, hidden},
+                                                      {one + ".up_proj", shared, hidden}}));
+    ATLAS_ASSIGN_OR_RETURN(shared_down, builder_.place({{one + ".down_proj", hidden, shared}}));
   }
-  ATLAS_RETURN_IF_ERROR(silu_mul(gate_up, inputs));
   ATLAS_ASSIGN_OR_RETURN(
       const auto down, builder_.place_experts(module, op.experts, {{"down_proj", hidden, inner}}));
+  const auto shared_expert = [&]() -> Status {
+    if (shared == 0) return {};
+    ATLAS_RETURN_IF_ERROR(products(x, shared_up, shared_gate_up, false));
+    ATLAS_RETURN_IF_ERROR(silu_mul(shared_gate_up, shared_gated));
+    return products(shared_gated, shared_down, shared_out, false);
+  };
+
+  // The shared expert waits for no choice. In its own branch it runs beside the others; else what
+  // reads x comes first, so that x is encoded once.
+  const bool forks = shared != 0 && can_fork();
+  if (forks) {
+    for (const auto& placed : {router, up, shared_up}) {
+      for (const PlacedWeight& reads : placed) {
+        ATLAS_RETURN_IF_ERROR(encode(x, builder_.plan.weights[reads.weight]));
+      }
+    }
+    fork();
+  }
+  Rows shared_gate;
+  ATLAS_RETURN_IF_ERROR(route(op, x, router, experts, gated ? &shared_gate : nullptr));
+  ATLAS_RETURN_IF_ERROR(grouped(x, up, experts.source, experts, op.experts, gate_up));
+  if (!forks) ATLAS_RETURN_IF_ERROR(shared_expert());
+  ATLAS_RETURN_IF_ERROR(silu_mul(gate_up, inputs));
   ATLAS_RETURN_IF_ERROR(grouped(inputs, down, kNowhere, experts, op.experts, out));
+  if (forks) {
+    branch();
+    ATLAS_RETURN_IF_ERROR(shared_expert());
+    join();
+  }
 
   sdk::Launch<kernels::CombineExpertsParams> combine("combine_experts",
                                                      kernels::kCombineExpertsParamsDigest);
@@ -279,10 +337,19 @@ Status StepLowering::lower(const MoeOp& op) {
   return {};
 }
 
+/// The router, and the shared expert's gate behind it, so that one product can give both.
+std::vector<WeightName> StepLowering::router_weights(const MoeOp& op, uint64_t hidden) {
+  std::vector<WeightName> weights = {{op.module + ".gate", op.experts, hidden}};
+  if (op.shared_intermediate != 0 && op.shared_gate) {
+    weights.push_back({op.module + ".shared_expert_gate", 1, hidden});
+  }
+  return weights;
+}
+
 /// Chooses each row's experts and sorts the rows by them. The column of the shared expert's gate
-/// stands behind the router's logits, so that one product can give both.
-Status StepLowering::route(const MoeOp& op, const Rows& x, const ExpertRows& experts,
-                           Rows* shared_gate) {
+/// stands behind the router's logits.
+Status StepLowering::route(const MoeOp& op, const Rows& x, const std::vector<PlacedWeight>& router,
+                           const ExpertRows& experts, Rows* shared_gate) {
   // With the gate's column rows begin where 128 bytes do.
   const uint64_t width = op.experts + (shared_gate != nullptr ? 1 : 0);
   const uint64_t stride = shared_gate != nullptr ? align_up(width, 32) : width;
@@ -292,15 +359,12 @@ Status StepLowering::route(const MoeOp& op, const Rows& x, const ExpertRows& exp
                     x.count,
                     x.max_rows,
                     {}};
-  std::vector<WeightName> gates = {{op.module + ".gate", op.experts, x.width}};
   if (shared_gate != nullptr) {
-    gates.push_back({op.module + ".shared_expert_gate", 1, x.width});
     *shared_gate = logits;
     shared_gate->at.offset += op.experts * sizeof(float);
     shared_gate->width = 1;
   }
-  ATLAS_ASSIGN_OR_RETURN(const auto gate, builder_.place(gates));
-  ATLAS_RETURN_IF_ERROR(products(x, gate, logits, false));
+  ATLAS_RETURN_IF_ERROR(products(x, router, logits, false));
 
   const auto fill_route = [&](auto& launch, kernels::RouteParams& params) {
     launch.point(&params.logits, logits.at);
@@ -360,6 +424,7 @@ Status StepLowering::grouped(const Rows& x, const std::vector<PlacedWeight>& pla
       problem.y_stride = y.stride;
       problem.y = y.at;
       problem.y.offset += one.y_first * sizeof(float);
+      problem.y.row_bytes = 0;
       problem.weight = {part.buffer, 0, 0};
       problem.offsets = experts.offsets;
       problem.source = source;
@@ -382,7 +447,7 @@ Status StepLowering::grouped(const Rows& x, const std::vector<PlacedWeight>& pla
     AtlasGroupedProblem& problem = problems.front();
     ATLAS_ASSIGN_OR_RETURN(problem.x, encoded(x, weight));
     if (needed.workspace_bytes != 0) {
-      problem.workspace = workspace("workspace", needed.workspace_bytes);
+      problem.workspace = scratch("workspace", needed.workspace_bytes);
     }
     owner_ = weight.plugin;
     ATLAS_RETURN_IF_ERROR(abi::call(context, backend.api->plan_grouped, &problem, &sink_));

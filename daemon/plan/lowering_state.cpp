@@ -124,12 +124,12 @@ Status StepLowering::attention(AttentionRequest& request, uint32_t layer, RowDom
   problem.pages = {plan.pages, 0, state.page};
   if (needs.bytes_per_slot != 0) problem.slots = {plan.slot_state, 0, state.slot};
   if (needs.bytes_per_anchor != 0) problem.anchors = {plan.anchors, 0, state.anchor};
-  if (needs.workspace_bytes != 0) problem.workspace = workspace("workspace", needs.workspace_bytes);
+  if (needs.workspace_bytes != 0) problem.workspace = scratch("workspace", needs.workspace_bytes);
   owner_ = request.backend;
   return abi::call(context, backend->api->plan, &problem, &sink_);
 }
 
-Status StepLowering::lower(const NgramRowsOp& op) {
+Status StepLowering::lower(const NgramKeysOp& op) {
   Plan& plan = builder_.plan;
   if (op.ngram < 2 || op.ngram > kernels::kMaxNgram || op.heads == 0 ||
       op.heads > kernels::kMaxNgramHeads || op.heads % (op.ngram - 1) != 0) {
@@ -139,9 +139,9 @@ Status StepLowering::lower(const NgramRowsOp& op) {
   if (!plan.feed) {
     FeedPlan feed;
     feed.heads = op.heads;
-    feed.width = static_cast<uint32_t>(op.y.width);
+    feed.width = static_cast<uint32_t>(op.width);
     feed.request_bytes = kernels::feed_request_bytes(plan.limits.max_rows, op.heads);
-    feed.answer_bytes = kernels::feed_answer_bytes(plan.limits.max_rows, op.y.width);
+    feed.answer_bytes = kernels::feed_answer_bytes(plan.limits.max_rows, op.width);
     feed.requests =
         builder_.buffer("feed requests", LedgerLine::kPinned,
                         feed.request_bytes * plan.limits.ring_entries, ATLAS_MEMORY_PINNED);
@@ -162,8 +162,15 @@ Status StepLowering::lower(const NgramRowsOp& op) {
   keys.params.ngram = op.ngram;
   keys.params.heads = op.heads;
   keys.params.eos_id = op.eos_id;
-  ATLAS_RETURN_IF_ERROR(submit(keys, 1));
+  return submit(keys, 1);
+}
 
+Status StepLowering::lower(const NgramRowsOp& op) {
+  const Plan& plan = builder_.plan;
+  if (!plan.feed || plan.feed->width != op.y.width) {
+    return internal_error("n-gram rows of {} floats, and {} were asked for", op.y.width,
+                          plan.feed ? plan.feed->width : 0);
+  }
   sdk::Launch<kernels::FeedTakeParams> take("feed_take", kernels::kFeedTakeParamsDigest);
   take.point(&take.params.control, control());
   take.point(&take.params.answers, {plan.feed->answers, 0, 0});

@@ -110,6 +110,9 @@ struct Record {
   uint64_t bytes_read = 0;
   std::vector<std::byte> params;
   std::vector<AtlasRelocation> relocations;
+  /// The records that must have ended when this one begins, as places in the step before its own,
+  /// and with them what those follow; empty: the record before it.
+  std::vector<uint32_t> after;
 };
 
 enum class StepKind { kPrefill, kDecode, kVerify };

@@ -5,6 +5,7 @@
 
 #include "daemon/base/nearest_name.h"
 #include "daemon/device/abi_call.h"
+#include "daemon/plan/concurrency.h"
 #include "daemon/plan/lowering.h"
 #include "kernels/common/core.h"
 
@@ -515,6 +516,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan_control(builder);
   for (const Bucket& bucket : shape.buckets) {
     ATLAS_RETURN_IF_ERROR(lower_step(builder, bucket));
+    ATLAS_RETURN_IF_ERROR(check_concurrency(plan, plan.steps.back()));
   }
   ATLAS_RETURN_IF_ERROR(builder.check_declared());
   describe_weight_layout(plan, *input.weights);

@@ -1,6 +1,8 @@
 // Appends operations; every check of shapes is the planner's.
 #include "daemon/plan/step_builder.h"
 
+#include <utility>
+
 namespace atlas::plan {
 
 Value Value::columns(uint64_t begin, uint64_t count) const {
@@ -49,7 +51,7 @@ Value StepBuilder::activation(const std::string& name, uint64_t width, RowDomain
 void StepBuilder::add(const char* name, Operation operation) {
   program_.operations.push_back(
       {scope_.empty() ? std::string(name) : fmt::format("{}.{}", scope_, name),
-       std::move(operation)});
+       std::move(operation), std::exchange(mark_, Mark::kNone)});
 }
 
 void StepBuilder::rms_norm(Value x, VectorName weight, float epsilon, Value y) {

@@ -122,11 +122,16 @@ struct StreamInjectOp {
   Value c, y, x;
   uint32_t streams = 0;
 };
-/// Rows of the hashed n-gram table, brought by the host.
-struct NgramRowsOp {
-  Value y;
+/// Asks the host for the step's rows of the hashed n-gram table, of `width` floats together. The
+/// earlier in a step, the less is waited for them.
+struct NgramKeysOp {
+  uint64_t width = 0;
   uint32_t ngram = 0, heads = 0, eos_id = 0;
   std::vector<uint64_t> multipliers, head_sizes, head_offsets;
+};
+/// The rows that NgramKeysOp has asked for, once the host has brought them.
+struct NgramRowsOp {
+  Value y;
 };
 struct NgramGateOp {
   Value key, query, value, y;
@@ -186,17 +191,21 @@ struct DraftSampleOp {
 
 using Operation = std::variant<EmbedOp, RmsNormOp, LinearOp, AddBiasOp, RopeOp, AttentionOp,
                                SiluMulOp, AddOp, CopyGroupsOp, GateMulOp, SiluOp, SelectRowsOp,
-                               StreamMixOp, StreamInjectOp, NgramRowsOp, NgramGateOp, NgramConvOp,
-                               MoeOp, DeltaOp, SampleOp, DraftBeginOp, DraftSampleOp>;
+                               StreamMixOp, StreamInjectOp, NgramKeysOp, NgramRowsOp, NgramGateOp,
+                               NgramConvOp, MoeOp, DeltaOp, SampleOp, DraftBeginOp, DraftSampleOp>;
 
 /// The columns that an operation writes; nothing for one that writes no activation.
 std::optional<Value> written_value(const Operation& operation);
 /// The name of an activation's buffer in a plan.
 std::string activation_buffer_name(const std::string& activation);
 
+/// What an operation begins: branches, the next one of them, or what follows all of them.
+enum class Mark { kNone, kFork, kBranch, kJoin };
+
 struct NamedOperation {
   std::string name;
   Operation operation;
+  Mark mark = Mark::kNone;
 };
 
 /// A model's step as operations; the same for all buckets.
@@ -217,6 +226,20 @@ class StepBuilder {
   /// Appends an operation. Its shapes are the planner's to check.
   void add(const char* name, Operation operation);
 
+  /// The operations that `first` appends and those that `second` does need nothing of each other,
+  /// and may run at the same time. Both append at least one, and something follows. A plan in which
+  /// one of them writes what the other reads or writes is refused.
+  template <typename First, typename Second>
+  void beside(First&& first, Second&& second) {
+    mark_ = Mark::kFork;
+    first();
+    ATLAS_CHECK(mark_ == Mark::kNone, "a first branch without operations");
+    mark_ = Mark::kBranch;
+    second();
+    ATLAS_CHECK(mark_ == Mark::kNone, "a second branch without operations");
+    mark_ = Mark::kJoin;
+  }
+
   void embed(WeightName weight, Value y) { add("embed", EmbedOp{std::move(weight), y}); }
   void rms_norm(Value x, VectorName weight, float epsilon, Value y);
   /// Heads of `groups.width` columns, each normed by itself with one weight for all.
@@ -235,6 +258,7 @@ class StepBuilder {
  private:
   std::string scope_;
   StepProgram program_;
+  Mark mark_ = Mark::kNone;  // of the next operation
 };
 
 }  // namespace atlas::plan

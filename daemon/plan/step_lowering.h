@@ -18,12 +18,17 @@ namespace atlas::plan {
 
 inline constexpr AtlasBufferRef kNowhere{ATLAS_NO_BUFFER, 0, 0};
 
+/// Records run beside one another in steps of so many rows at most: those of more fill a device by
+/// themselves, and branches have scratch of their own, which grows with the rows.
+inline constexpr uint32_t kMostRowsBeside = 32;
+
 class StepLowering {
  public:
   StepLowering(PlanBuilder& builder, const Bucket& bucket)
       : builder_(builder),
         bucket_(bucket),
         gpu_(kernels::is_gpu(builder.plan.platform)),
+        beside_(kernels::runs_beside(builder.plan.platform) && bucket.rows <= kMostRowsBeside),
         sink_{sizeof(AtlasRecordSink), 0, this, &emit} {
     step_.bucket = bucket;
   }
@@ -51,6 +56,9 @@ class StepLowering {
   Rows rows(const Value& value);
   void written(const Value& value) { ++versions_[value.activation]; }
   AtlasBufferRef workspace(const std::string& name, uint64_t bytes);
+  /// The same for what holds nothing from one record of an operation to the next operation's:
+  /// branches that run beside one another have one each.
+  AtlasBufferRef scratch(const std::string& name, uint64_t bytes);
   Result<AtlasBufferRef> vector(const VectorName& name);
 
   // Records of the core. `rows` is what the kernel's grid is counted in; a CPU runs as many tasks
@@ -98,6 +106,17 @@ class StepLowering {
   Status fetch_record();
   Status commit_record();
 
+  // Branches: between fork() and join() the records from one branch() to the next run beside those
+  // of the other branches. All of them follow what stands before the fork, and what stands behind
+  // the join follows all of them. One fork is open at a time. They do nothing in a step of many
+  // rows, whose records then are in the order in which they are written.
+  bool can_fork() const { return beside_ && !branches_.open; }
+  void fork();
+  void branch();
+  void join();
+  void end_branch();
+  void begin(Mark mark);
+
   // lowering_products.cpp
   Status lower(const EmbedOp& op);
   Status lower(const LinearOp& op);
@@ -109,9 +128,14 @@ class StepLowering {
   };
   Status product(const Rows& x, std::span<const ProductPart> parts, bool add);
   Status products(const Rows& x, const std::vector<PlacedWeight>& placed, const Rows& y, bool add);
+  /// The runs of `placed` that one call of a plugin can do each.
+  Result<std::vector<std::vector<ProductPart>>> product_runs(
+      const Rows& x, const std::vector<PlacedWeight>& placed, const Rows& y, bool add);
   Status product_then_add(const AtlasLinearProblem& fused, const Rows& y, const Weight& weight);
   /// Where x lies in the input encoding that `weight` wants; plans it unless the step holds it.
   Result<AtlasBufferRef> encoded(const Rows& x, const Weight& weight);
+  /// Plans it ahead, for branches that will read it.
+  Status encode(const Rows& x, const Weight& weight);
   /// Lets the record that made the rows of `content` write them to `out` encoded, if it can do so
   /// in `encoding` and `out` has not been used since.
   bool encoded_where_made(const std::string& content, const std::string& encoding,
@@ -124,7 +148,9 @@ class StepLowering {
     AtlasBufferRef count;
   };
   /// `shared_gate` gets the place of the shared expert's gate; null: there is none.
-  Status route(const MoeOp& op, const Rows& x, const ExpertRows& experts, Rows* shared_gate);
+  Status route(const MoeOp& op, const Rows& x, const std::vector<PlacedWeight>& router,
+               const ExpertRows& experts, Rows* shared_gate);
+  static std::vector<WeightName> router_weights(const MoeOp& op, uint64_t hidden);
   Status grouped(const Rows& x, const std::vector<PlacedWeight>& placed, AtlasBufferRef source,
                  const ExpertRows& experts, uint32_t count, const Rows& y);
   Status silu_mul(const Rows& x, const Rows& y);
@@ -133,6 +159,7 @@ class StepLowering {
   // lowering_state.cpp
   Status lower(const AttentionOp& op);
   Status lower(const DeltaOp& op);
+  Status lower(const NgramKeysOp& op);
   Status lower(const NgramRowsOp& op);
   Status lower(const NgramGateOp& op);
   Status lower(const NgramConvOp& op);
@@ -172,18 +199,29 @@ class StepLowering {
 
   PlanBuilder& builder_;
   Bucket bucket_;
-  bool gpu_;  // records have blocks and shared memory
+  bool gpu_;     // records have blocks and shared memory
+  bool beside_;  // and may run beside one another
   AtlasRecordSink sink_;
   StepPlan step_;
   std::string name_, owner_;
   uint32_t index_ = kNoOperation;               // of the operation in the program
   std::map<uint32_t, uint64_t> versions_;       // writes of each activation so far
-  std::map<std::string, std::string> encoded_;  // encoding: the content that its buffer holds
+  std::map<std::string, std::string> encoded_;  // buffer: the content that it holds, encoded
   struct Maker {
     size_t record = 0;     // of step_.records
     uint32_t encoded = 0;  // offset in its parameters of the pointer to encoded rows
   };
   std::map<std::string, Maker> makers_;  // by content
+  std::vector<uint32_t> after_;          // of the next record; empty: the one before it
+  struct Branches {
+    bool open = false;
+    uint32_t number = 0;           // of the branch that is lowered now
+    size_t first = 0;              // its first record, and ...
+    size_t first_of_all = 0;       // ... that of the fork
+    std::vector<uint32_t> before;  // what all branches follow
+    std::vector<uint32_t> ends;    // the last records of those that have ended
+  };
+  Branches branches_;
 };
 
 }  // namespace atlas::plan

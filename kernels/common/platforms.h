@@ -35,4 +35,11 @@ constexpr bool is_gpu(std::string_view name) {
   return platform != nullptr && platform->runtime != Runtime::kCpu;
 }
 
+/// Whether independent records of a step run beside one another there: a HIP graph with branches
+/// takes a queue for each and signals between them, which nobody has measured.
+constexpr bool runs_beside(std::string_view name) {
+  const Platform* platform = find_platform(name);
+  return platform != nullptr && platform->runtime == Runtime::kCuda;
+}
+
 }  // namespace atlas::kernels

@@ -12,7 +12,8 @@
  *
  * Versions: 1.0 first version. 1.1 products of experts (grouped_needs, plan_grouped), weights with
  * a head, attention over a set of rows, with state a slot and anchors, indexers and Gated DeltaNet.
- * 1.2 products beside one another.
+ * 1.2 products beside one another. 1.3 what a launch reads and writes, and launches that run beside
+ * one another.
  */
 #ifndef ATLAS_PLUGIN_H_
 #define ATLAS_PLUGIN_H_
@@ -130,16 +131,23 @@ typedef struct AtlasDescriptorKernel {
 
 /* A place in a planned buffer. Buffers get addresses only after the plan has been audited. */
 typedef struct AtlasBufferRef {
-  uint32_t buffer; /* id in the plan; ATLAS_NO_BUFFER: absent */
-  uint32_t reserved;
-  uint64_t offset; /* bytes */
+  uint32_t buffer;    /* id in the plan; ATLAS_NO_BUFFER: absent */
+  uint32_t row_bytes; /* 1.3: what is meant of each of the buffer's rows, the first of which begins
+                         at its byte 0: so many bytes from `offset` on; 0: anything. A copy of the
+                         place keeps it, another offset does not. */
+  uint64_t offset;    /* bytes */
 } AtlasBufferRef;
 #define ATLAS_NO_BUFFER 0xffffffffu
+
+/* 1.3: what a launch does with the place that one of its parameters points to. Of launches that do
+ * not say so nothing runs beside another. */
+typedef uint32_t AtlasAccess;
+enum { ATLAS_ACCESS_UNSAID = 0, ATLAS_ACCESS_READS = 1, ATLAS_ACCESS_WRITES = 2 };
 
 /* The 8 bytes at `param_offset` of the parameters become the address of `target`. */
 typedef struct AtlasRelocation {
   uint32_t param_offset;
-  uint32_t reserved;
+  AtlasAccess access; /* 1.3; a place that is read and written is written */
   AtlasBufferRef target;
 } AtlasRelocation;
 
@@ -456,7 +464,14 @@ typedef struct AtlasLaunch {
   uint32_t reserved;
   const void* params; /* relocated; copied by step_create */
   const char* name;   /* operation and kernel, for error messages; copied */
+  /* 1.3: the launches that must have ended when this one begins, as places in the list before its
+   * own, and with them what those follow; none: the launch before it. So the order of the list is
+   * always a valid one, and the only one of an eager step. */
+  const uint32_t* after;
+  uint32_t after_count;
+  uint32_t reserved_after;
 } AtlasLaunch;
+#define ATLAS_LAUNCH_SIZE_1_0 offsetof(AtlasLaunch, after)
 
 typedef uint32_t AtlasStepMode;
 enum { ATLAS_STEP_GRAPH = 0, ATLAS_STEP_EAGER = 1 };

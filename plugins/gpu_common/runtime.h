@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,12 @@ struct Shape {
   bool waits;  // Kernel::waits
 };
 
+/// What a graph's node follows.
+struct Edge {
+  void* node;
+  bool early;  // the follower waits by itself: it may begin while the last blocks of `node` run
+};
+
 class Runtime {
  public:
   virtual ~Runtime() = default;
@@ -117,9 +124,9 @@ class Runtime {
 
   virtual Answer graph_create(void** graph) = 0;
   virtual Answer graph_destroy(void* graph) = 0;
-  /// Adds a launch that runs after node `after` (null: at once). One that waits by itself may begin
-  /// while the last blocks of that node still run.
-  virtual Answer graph_add(void* graph, void* after, const Shape& shape, void** node) = 0;
+  /// Adds a launch that runs after the nodes of `after` (none: at once).
+  virtual Answer graph_add(void* graph, std::span<const Edge> after, const Shape& shape,
+                           void** node) = 0;
   virtual Answer graph_instantiate(void* graph, void** executable) = 0;
   virtual Answer graph_upload(void* executable, void* stream) = 0;
   virtual Answer graph_launch(void* executable, void* stream) = 0;

@@ -6,7 +6,6 @@
 
 #include "plugins/gpu_common/stream.h"
 #include "plugins/sdk/guard.h"
-#include "plugins/sdk/launches.h"
 
 namespace atlas::gpu {
 namespace {
@@ -83,7 +82,7 @@ Step::Step(Device& device, const AtlasLaunch* launches, uint32_t count, AtlasSte
       (count == 1 ? " launch, '" + names_.front() + "'"
                   : " launches from '" + names_.front() + "' to '" + names_.back() + "'"));
   if (mode != ATLAS_STEP_GRAPH) return;
-  build_graph();
+  build_graph(list);
   // The graph holds copies of all of it.
   shapes_ = {};
   names_ = {};
@@ -127,13 +126,24 @@ void Step::add(const AtlasLaunch& launch, uint32_t index) {
   shapes_.push_back(shape);
 }
 
-void Step::build_graph() {
+void Step::build_graph(const sdk::LaunchList& list) {
   Runtime& runtime = device_.runtime();
   Graph graph{runtime};
   device_.check(runtime.graph_create(&graph.handle), [this] { return *text_; });
-  void* node = nullptr;
+  std::vector<void*> nodes(shapes_.size());
+  std::vector<bool> followed_early(shapes_.size());
   for (uint32_t i = 0; i < shapes_.size(); ++i) {
-    device_.check(runtime.graph_add(graph.handle, node, shapes_[i], &node),
+    const std::vector<uint32_t> after = list.after(i);
+    std::vector<Edge> edges;
+    for (const uint32_t before : after) {
+      // Early edges make chains, as launches of one stream do: one from a node and one to a node,
+      // and none at a join. What a kernel waits for by itself is then always the one before it,
+      // and what that one followed has ended before.
+      const bool early = shapes_[i].waits && after.size() == 1 && !followed_early[before];
+      if (early) followed_early[before] = true;
+      edges.push_back({nodes[before], early});
+    }
+    device_.check(runtime.graph_add(graph.handle, edges, shapes_[i], &nodes[i]),
                   [&] { return name_of(i); });
   }
   device_.check(runtime.graph_instantiate(graph.handle, &executable_), [this] { return *text_; });

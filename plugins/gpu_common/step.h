@@ -1,4 +1,4 @@
-// A step: a graph of its launches in a chain, or the list that an eager walk launches one by one.
+// A step: a graph of its launches, or the list that an eager walk launches one by one.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 
 #include "plugins/abi/atlas_plugin.h"
 #include "plugins/gpu_common/device.h"
+#include "plugins/sdk/launches.h"
 
 namespace atlas::gpu {
 
@@ -26,7 +27,7 @@ class Step {
 
  private:
   void add(const AtlasLaunch& launch, uint32_t index);
-  void build_graph();
+  void build_graph(const sdk::LaunchList& list);
   std::string name_of(uint32_t index) const;
 
   Device& device_;

@@ -217,7 +217,8 @@ class CudaRuntime final : public gpu::Runtime {
   Answer graph_destroy(void* graph) override {
     return ATLAS_CUDA_CALL(cuGraphDestroy, graph_of(graph));
   }
-  Answer graph_add(void* graph, void* after, const gpu::Shape& shape, void** node) override;
+  Answer graph_add(void* graph, std::span<const gpu::Edge> after, const gpu::Shape& shape,
+                   void** node) override;
   Answer graph_instantiate(void* graph, void** executable) override {
     return ATLAS_CUDA_CALL(cuGraphInstantiateWithFlags, reinterpret_cast<CuGraphExec*>(executable),
                            graph_of(graph), 0);
@@ -281,7 +282,8 @@ Answer CudaRuntime::module_kernel(void* module, const char* symbol, gpu::Kernel*
   return size;
 }
 
-Answer CudaRuntime::graph_add(void* graph, void* after, const gpu::Shape& shape, void** node) {
+Answer CudaRuntime::graph_add(void* graph, std::span<const gpu::Edge> after,
+                              const gpu::Shape& shape, void** node) {
   void* params[] = {const_cast<void*>(shape.params)};
   CuKernelNodeParams launch{};
   launch.func = function_of(shape.kernel);
@@ -293,15 +295,21 @@ Answer CudaRuntime::graph_add(void* graph, void* after, const gpu::Shape& shape,
   launch.block_z = shape.block[2];
   launch.shared_bytes = shape.shared_bytes;
   launch.kernel_params = params;  // the driver copies what it points to
-  const auto before = static_cast<CuGraphNode>(after);
+  std::vector<CuGraphNode> ended, early;
+  for (const gpu::Edge& edge : after) {
+    const bool overlaps = edge.early && api_.cuGraphAddDependencies != nullptr;
+    (overlaps ? early : ended).push_back(static_cast<CuGraphNode>(edge.node));
+  }
   auto* added = reinterpret_cast<CuGraphNode*>(node);
-  const bool overlaps = after != nullptr && shape.waits && api_.cuGraphAddDependencies != nullptr;
-  const size_t count = after == nullptr || overlaps ? 0 : 1;
-  const Answer answer =
-      ATLAS_CUDA_CALL(cuGraphAddKernelNode, added, graph_of(graph), &before, count, &launch);
-  if (answer.result != kCuSuccess || !overlaps) return answer;
+  Answer answer = ATLAS_CUDA_CALL(cuGraphAddKernelNode, added, graph_of(graph), ended.data(),
+                                  ended.size(), &launch);
   const CuGraphEdgeData edge{kCuPortProgrammatic, 0, kCuDependencyProgrammatic, {}};
-  return ATLAS_CUDA_CALL(cuGraphAddDependencies, graph_of(graph), &before, added, &edge, size_t{1});
+  for (const CuGraphNode before : early) {
+    if (answer.result != kCuSuccess) break;
+    answer =
+        ATLAS_CUDA_CALL(cuGraphAddDependencies, graph_of(graph), &before, added, &edge, size_t{1});
+  }
+  return answer;
 }
 
 #undef ATLAS_CUDA_CALL

@@ -193,7 +193,8 @@ class HipRuntime final : public gpu::Runtime {
   Answer graph_destroy(void* graph) override {
     return ATLAS_HIP_CALL(hipGraphDestroy, graph_of(graph));
   }
-  Answer graph_add(void* graph, void* after, const gpu::Shape& shape, void** node) override {
+  Answer graph_add(void* graph, std::span<const gpu::Edge> after, const gpu::Shape& shape,
+                   void** node) override {
     void* params[] = {const_cast<void*>(shape.params)};
     HipKernelNodeParams launch{};
     launch.func = shape.kernel;
@@ -201,10 +202,10 @@ class HipRuntime final : public gpu::Runtime {
     launch.block = {shape.block[0], shape.block[1], shape.block[2]};
     launch.shared_bytes = shape.shared_bytes;
     launch.kernel_params = params;  // the runtime copies what it points to
-    const auto before = static_cast<HipGraphNode>(after);
+    std::vector<HipGraphNode> before;
+    for (const gpu::Edge& edge : after) before.push_back(static_cast<HipGraphNode>(edge.node));
     return ATLAS_HIP_CALL(hipGraphAddKernelNode, reinterpret_cast<HipGraphNode*>(node),
-                          graph_of(graph), after == nullptr ? nullptr : &before,
-                          after == nullptr ? 0u : 1u, &launch);
+                          graph_of(graph), before.data(), before.size(), &launch);
   }
   Answer graph_instantiate(void* graph, void** executable) override {
     return ATLAS_HIP_CALL(hipGraphInstantiateWithFlags, reinterpret_cast<HipGraphExec*>(executable),

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "plugins/abi/atlas_plugin.h"
 #include "plugins/sdk/guard.h"
@@ -32,10 +33,10 @@ class LaunchList {
     // The array's stride is the caller's size of the struct, which a later minor version may
     // extend.
     stride_ = launches->struct_size;
-    if (stride_ < sizeof(AtlasLaunch)) {
+    if (stride_ < ATLAS_LAUNCH_SIZE_1_0) {
       throw Failure(ATLAS_INVALID_ARGUMENT, "AtlasLaunch has " + std::to_string(stride_) +
                                                 " bytes, ABI 1.0's has " +
-                                                std::to_string(sizeof(AtlasLaunch)));
+                                                std::to_string(ATLAS_LAUNCH_SIZE_1_0));
     }
     for (uint32_t i = 0; i < count_; ++i) {
       check(i);
@@ -49,6 +50,14 @@ class LaunchList {
   uint32_t size() const { return count_; }
   const AtlasLaunch& operator[](uint32_t i) const {
     return *reinterpret_cast<const AtlasLaunch*>(first_ + size_t{stride_} * i);
+  }
+  /// The launches that must have ended when this one begins; none for the first.
+  std::vector<uint32_t> after(uint32_t i) const {
+    const AtlasLaunch& launch = (*this)[i];
+    if (says_after() && launch.after_count != 0) {
+      return {launch.after, launch.after + launch.after_count};
+    }
+    return i == 0 ? std::vector<uint32_t>() : std::vector<uint32_t>{i - 1};
   }
   /// Grid x * y * z.
   uint32_t tasks(uint32_t i) const {
@@ -82,7 +91,17 @@ class LaunchList {
     if (launch.params_size != 0 && launch.params == nullptr) {
       refuse(i, "has a params_size and no params");
     }
+    if (!says_after()) return;
+    if (launch.after_count != 0 && launch.after == nullptr)
+      refuse(i, "has an after_count and no after");
+    for (uint32_t k = 0; k < launch.after_count; ++k) {
+      if (launch.after[k] < i) continue;
+      refuse(i, "is to follow launch " + std::to_string(launch.after[k]) +
+                    ", which does not stand before it");
+    }
   }
+  /// A caller of ABI 1.2 or earlier has launches in a row.
+  bool says_after() const { return stride_ >= sizeof(AtlasLaunch); }
 
   const char* first_;
   uint32_t count_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 #include <vector>
 
 #include "plugins/abi/atlas_plugin.h"
@@ -12,6 +13,7 @@ inline constexpr AtlasBufferRef kNowhere{ATLAS_NO_BUFFER, 0, 0};
 /// The place `bytes` behind another.
 inline AtlasBufferRef behind(AtlasBufferRef ref, uint64_t bytes) {
   ref.offset += bytes;
+  ref.row_bytes = 0;
   return ref;
 }
 
@@ -26,14 +28,19 @@ class Launch {
   Params params{};
 
   /// The pointer field (a member of `params`) will hold the address of `target`; an absent target
-  /// leaves it null.
+  /// leaves it null. What a pointer to const points to is read, anything else written.
   template <typename Field>
   void point(Field* field, const AtlasBufferRef& target) {
+    constexpr bool kReads = std::is_const_v<std::remove_pointer_t<Field>>;
+    point(field, target, kReads ? ATLAS_ACCESS_READS : ATLAS_ACCESS_WRITES);
+  }
+  template <typename Field>
+  void point(Field* field, const AtlasBufferRef& target, AtlasAccess access) {
     static_assert(sizeof(Field) == 8);
     if (target.buffer == ATLAS_NO_BUFFER) return;
     const auto offset = static_cast<uint32_t>(reinterpret_cast<const char*>(field) -
                                               reinterpret_cast<const char*>(&params));
-    relocations_.push_back({offset, 0, target});
+    relocations_.push_back({offset, access, target});
   }
   void grid(uint32_t x, uint32_t y = 1, uint32_t z = 1) { set(grid_, x, y, z); }
   void block(uint32_t x, uint32_t y = 1, uint32_t z = 1) { set(block_, x, y, z); }

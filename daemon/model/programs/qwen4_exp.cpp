@@ -36,6 +36,7 @@ class Qwen4Exp {
   Value trunk(const Rows& rows) {
     const Value x = rows.value("streams", wide_);
     const Value embedding = rows.value("embedding", c_.hidden);
+    if (c_.ngram) ask_for_ngrams(*c_.ngram);
     step_.embed({c_.prefix + ".embed_tokens", c_.vocab, c_.hidden}, embedding);
     repeat(embedding, x);
     for (uint32_t layer = 0; layer < c_.layers; ++layer) {
@@ -98,6 +99,14 @@ class Qwen4Exp {
                             one, x, {streams_, c_.hidden, 0}, {streams_, c_.hidden, c_.hidden}});
   }
 
+  /// Before anything else, as the host takes its time.
+  void ask_for_ngrams(const NgramConfig& n) {
+    step_.scope("ngrams");
+    step_.add("keys", plan::NgramKeysOp{n.embed_dim, n.ngram_size, n.heads(), n.eos_id,
+                                        n.multipliers, n.head_sizes, n.head_offsets});
+    step_.scope("");
+  }
+
   /// Hashed n-grams: rows e of the table make a key for each stream and one value; how well the key
   /// meets the stream gates the value, and a dilated convolution over positions joins it.
   void ngrams(const Rows& rows, const std::string& module, Value x) {
@@ -112,8 +121,7 @@ class Qwen4Exp {
                           from, norm_gain(c_, fmt::format("{}.{}.weight", module, name), wide_),
                           c_.rms_eps, to, by_stream, by_stream});
     };
-    step_.add("rows", plan::NgramRowsOp{e, n.ngram_size, n.heads(), n.eos_id, n.multipliers,
-                                        n.head_sizes, n.head_offsets});
+    step_.add("rows", plan::NgramRowsOp{e});
     step_.linear(e, {{module + ".key_proj", wide_, n.embed_dim}}, key);
     step_.linear(e, {{module + ".value_proj", c_.hidden, n.embed_dim}}, value);
     norm("norm_key", key, key);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -397,6 +398,40 @@ TEST_CASE("cuda: a graph is one call a run, an eager step one a launch, with the
   ok(eager.launch(bench.stream));
   CHECK(bench.first_word() == 13);
   CHECK(gpu().calls("cuLaunchKernel") == 3);
+}
+
+TEST_CASE("cuda: a launch of a graph follows those that it names, and nothing else") {
+  Bench bench(FakeCudaPlatform::script());
+  const std::array<TestMixParams, 4> params = {{{pointer<uint32_t>(bench.x), 1, 0},
+                                                {pointer<uint32_t>(bench.x), 2, 0},
+                                                {pointer<uint32_t>(bench.x), 3, 0},
+                                                {pointer<uint32_t>(bench.x), 4, 0}}};
+  std::vector<Launch> launches;
+  for (const TestMixParams& one : params) {
+    launches.push_back(make_launch(take(bench.pack.kernel("test_mix")), one, 1));
+  }
+  const auto run = [&](StepMode mode) {
+    ok(bench.stream.fill(bench.x.address(), 0, 4096));
+    ok(take(bench.try_step(launches, mode)).launch(bench.stream));
+    return bench.first_word();
+  };
+  const uint32_t in_order = ((1 * 3 + 2) * 3 + 3) * 3 + 4,
+                 third_first = ((1 * 3 + 3) * 3 + 2) * 3 + 4;
+  CHECK(run(StepMode::kGraph) == in_order);
+  // The fake driver runs what may run in the order that was not meant.
+  const std::vector<uint32_t> first = {0}, both = {1, 2};
+  launches[2].after = first;
+  launches[3].after = both;
+  CHECK(run(StepMode::kGraph) == third_first);
+  CHECK(run(StepMode::kEager) == in_order);
+  const std::vector<uint32_t> itself = {3};
+  launches[3].after = itself;
+  for (const StepMode mode : {StepMode::kGraph, StepMode::kEager}) {
+    const auto refused = bench.try_step(launches, mode);
+    REQUIRE(!refused);
+    CHECK(refused.error().code() == Code::kInvalidArgument);
+    CHECK(has(refused.error().message(), "launch 3 (test) is to follow launch 3"));
+  }
 }
 
 TEST_CASE("cuda: a graph that the driver refuses says which call did, and the device goes on") {

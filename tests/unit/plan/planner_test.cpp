@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "kernels/common/core_fused.h"
 #include "kernels/common/gpu_weights.h"
@@ -109,6 +110,18 @@ struct HeadQuant : FakeQuant<ATLAS_BF16, false> {
                          AtlasError* error) {
     claim->head_bytes = 64;
     return FakeQuant::claim(query, claim, error);
+  }
+  static constexpr AtlasQuantApi kApi{
+      sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, nullptr, nullptr};
+};
+
+/// As a plugin of ABI 1.2 it does not say what its launches read and write.
+struct SilentQuant : FakeQuant<ATLAS_BF16, false> {
+  static AtlasCode linear(const AtlasLinearProblem* problem, const AtlasRecordSink* sink,
+                          AtlasError* error) {
+    sdk::Launch<kernels::LinearParams> launch("linear_test", kernels::kLinearParamsDigest);
+    launch.point(&launch.params.y, problem->y, ATLAS_ACCESS_UNSAID);
+    return launch.emit(sink, error);
   }
   static constexpr AtlasQuantApi kApi{
       sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, nullptr, nullptr};
@@ -360,6 +373,16 @@ std::vector<std::string> kernels_between(const Plan& plan, const Bucket& bucket)
   return names;
 }
 
+/// The records of a step that follow others than the one before them.
+std::map<uint32_t, std::vector<uint32_t>> forks_of(const Plan& plan, const Bucket& bucket) {
+  std::map<uint32_t, std::vector<uint32_t>> forks;
+  const std::vector<Record>& records = plan.find(bucket)->records;
+  for (uint32_t i = 0; i < records.size(); ++i) {
+    if (!records[i].after.empty()) forks[i] = records[i].after;
+  }
+  return forks;
+}
+
 /// Names of the buffers that a record points to at `offset` of its parameters.
 std::string pointed_at(const Plan& plan, const Bucket& bucket, const std::string& kernel,
                        size_t offset) {
@@ -471,17 +494,18 @@ TEST_CASE("planner: on GPUs few rows choose experts, and combine and inject them
                               {{"gqa", &FakeAttention::kApi}}, {}, "h200");
   REQUIRE_MESSAGE(plan, plan.error().message());
   // One product gives the router's logits and the shared expert's gate.
-  const std::vector<std::string> products = {"grouped_test", "linear_test", "silu_mul",
-                                             "linear_test",  "silu_mul",    "grouped_test"};
-  std::vector<std::string> few = {"encode_test", "linear_test", "choose_experts"}, many = few;
-  few.insert(few.end(), products.begin(), products.end());
-  few.push_back("combine_inject_norm");
-  CHECK(kernels_between(*plan, kDecode) == few);
-  many.back() = "route";
-  many.push_back("group_experts");
-  many.insert(many.end(), products.begin(), products.end());
-  many.insert(many.end(), {"combine_experts", "inject_norm"});
-  CHECK(kernels_between(*plan, kPrefill) == many);
+  CHECK(kernels_between(*plan, kDecode) ==
+        std::vector<std::string>{"encode_test", "linear_test", "choose_experts", "grouped_test",
+                                 "silu_mul", "grouped_test", "linear_test", "silu_mul",
+                                 "linear_test", "combine_inject_norm"});
+  // The shared expert runs beside the others, from the encoding to the combination.
+  CHECK(forks_of(*plan, kDecode) ==
+        std::map<uint32_t, std::vector<uint32_t>>{{8, {2}}, {11, {7, 10}}});
+  CHECK(kernels_between(*plan, kPrefill) ==
+        std::vector<std::string>{"encode_test", "linear_test", "route", "group_experts",
+                                 "grouped_test", "linear_test", "silu_mul", "linear_test",
+                                 "silu_mul", "grouped_test", "combine_experts", "inject_norm"});
+  CHECK(forks_of(*plan, kPrefill).empty());
   using Combine = kernels::CombineInjectNormParams;
   CHECK(pointed_at(*plan, kDecode, "combine_inject_norm", offsetof(Combine, combine.shared_gate)) ==
         "experts logits;");
@@ -505,6 +529,76 @@ TEST_CASE("planner: modules of different formats stand in one value, each from i
     columns.push_back(record.relocations[0].target.offset / sizeof(float));
   }
   CHECK(columns == std::vector<uint64_t>{0, 32, 48});
+}
+
+TEST_CASE("planner: on GPUs few rows' products of different formats run beside one another") {
+  Shapes source = shapes(ATLAS_Q8_0);
+  source.modules["v"].dtype = ATLAS_BF16;
+  const StepProgram steps = program();
+  const auto plan_on = [&](const std::string& platform, const AtlasQuantApi* wide) {
+    auto plan =
+        plan_with(source, steps, {{"eight", &FakeQuant<ATLAS_Q8_0, true>::kApi}, {"wide", wide}},
+                  {{"gqa", &FakeAttention::kApi}}, {}, platform);
+    REQUIRE_MESSAGE(plan, plan.error().message());
+    return std::move(*plan);
+  };
+  using Forks = std::map<uint32_t, std::vector<uint32_t>>;
+  const Plan plan = plan_on("h200", &FakeQuant<ATLAS_BF16, false>::kApi);
+  REQUIRE(kernels_of(plan, kDecode)[3] == "encode_test");
+  // v, which is smaller, then q and k, both after the encoding; attention after both.
+  CHECK(forks_of(plan, kDecode) == Forks{{5, {3}}, {6, {4, 5}}});
+  const std::vector<Record>& records = plan.find(kDecode)->records;
+  CHECK(records[4].relocations[0].target.offset == 48 * sizeof(float));
+  CHECK(records[4].relocations[0].target.row_bytes == 16 * sizeof(float));
+  CHECK(records[5].relocations[0].target.row_bytes == 48 * sizeof(float));
+  CHECK(forks_of(plan, kPrefill).empty());
+  CHECK(forks_of(plan_on("cpu", &FakeQuant<ATLAS_BF16, false>::kApi), kDecode).empty());
+  CHECK(forks_of(plan_on("strix-hip", &FakeQuant<ATLAS_BF16, false>::kApi), kDecode).empty());
+  // Of a plugin that does not say what its launches write nothing runs beside another.
+  CHECK(forks_of(plan_on("h200", &SilentQuant::kApi), kDecode).empty());
+}
+
+TEST_CASE("planner: on GPUs what a program says to be independent runs beside one another") {
+  const auto plan_of = [](bool conflict) {
+    StepBuilder step;
+    const Value x = step.activation("x", 32), a = step.activation("a", 32);
+    const Value b = step.activation("b", 32), y = step.activation("y", 32);
+    step.embed({"embed", 96, 32}, x);
+    step.beside(
+        [&] {
+          step.add("silu", SiluOp{x, a, 1.0f});
+        },
+        [&] {
+          step.linear(x, {{"o", 32, 32}}, b);
+          step.add("silu", SiluOp{b, conflict ? a : b, 1.0f});
+        });
+    step.add("add", AddOp{a, b});
+    step.linear(b, {{"o", 32, 32}}, y);
+    return plan_with(shapes(ATLAS_BF16), around(std::move(step), y),
+                     {{"encoded", &EncodedQuant::kApi}}, {{"gqa", &FakeAttention::kApi}}, {},
+                     "h200");
+  };
+  const auto plan = plan_of(false);
+  REQUIRE_MESSAGE(plan, plan.error().message());
+  CHECK(kernels_between(*plan, kDecode) == std::vector<std::string>{"silu", "encode_test",
+                                                                    "linear_test", "silu", "add",
+                                                                    "encode_test", "linear_test"});
+  CHECK(forks_of(*plan, kDecode) ==
+        std::map<uint32_t, std::vector<uint32_t>>{{3, {1}}, {6, {2, 5}}});
+  CHECK(forks_of(*plan, kPrefill).empty());
+  // What a branch encodes is its own.
+  std::set<std::string> places;
+  for (const uint32_t i : {3, 7}) {
+    const Record& record = plan->find(kDecode)->records[i];
+    REQUIRE(record.kernel == "encode_test");
+    places.insert(plan->buffers[record.relocations[0].target.buffer].name);
+  }
+  CHECK(places == std::set<std::string>{"encoded bf16_b32", "encoded bf16_b32 of branch 1"});
+
+  const auto refused = plan_of(true);
+  REQUIRE(!refused);
+  CHECK(refused.error().code() == Code::kInternal);
+  CHECK(refused.error().message().find("both name buffer 'activation a'") != std::string::npos);
 }
 
 TEST_CASE("planner: pages hold every attention layer, and one page is for scratch") {
