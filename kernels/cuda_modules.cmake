@@ -16,6 +16,7 @@ set(ATLAS_CUDA_MODULES
   score.cu
   gdn_conv.cu
   gdn_attend.cu
+  gdn_step.cu
   ${products}
   gqa.cu
   qsa.cu

@@ -23,10 +23,8 @@ Status check_groups(const char* what, const Groups& groups, const Value& value) 
   return {};
 }
 
-bool same_columns(const Value& a, const Value& b) {
-  return a.activation == b.activation && a.first == b.first && a.width == b.width &&
-         a.stride == b.stride && a.domain == b.domain;
-}
+/// Operations that one record does, at most.
+constexpr size_t kMostTogether = 3;
 
 }  // namespace
 
@@ -37,13 +35,17 @@ Status StepLowering::run() {
     const NamedOperation& named = operations[index_];
     name_ = named.name;
     begin(named.mark);
-    if (index_ + 1 < operations.size() && operations[index_ + 1].mark == Mark::kNone) {
-      const auto both = lower_together(named.operation, operations[index_ + 1].operation);
-      if (!both) return both.error().with_context(named.name);
-      if (*both) {
-        ++index_;
-        continue;
-      }
+    const std::span<const NamedOperation> rest = std::span(operations).subspan(index_);
+    size_t of_branch = 1;
+    while (of_branch < std::min<size_t>(rest.size(), kMostTogether) &&
+           rest[of_branch].mark == Mark::kNone) {
+      ++of_branch;
+    }
+    const auto together = lower_together(rest.first(of_branch));
+    if (!together) return together.error().with_context(named.name);
+    if (*together != 0) {
+      index_ += *together - 1;
+      continue;
     }
     Status status =
         std::visit([this](const auto& operation) { return lower(operation); }, named.operation);
@@ -428,20 +430,26 @@ Status StepLowering::lower(const StreamInjectOp& op) {
   return {};
 }
 
-Result<bool> StepLowering::lower_together(const Operation& first, const Operation& second) {
-  const auto* norm = std::get_if<RmsNormOp>(&first);
-  const auto* gate = std::get_if<GateMulOp>(&second);
+Result<uint32_t> StepLowering::lower_together(std::span<const NamedOperation> next) {
+  if (next.size() < 2) return 0;
+  const auto* norm = std::get_if<RmsNormOp>(&next[0].operation);
+  const auto* gate = std::get_if<GateMulOp>(&next[1].operation);
   if (norm != nullptr && gate != nullptr && is_norm_gate(*norm, *gate)) {
     ATLAS_RETURN_IF_ERROR(norm_gate(*norm, *gate));
-    return true;
+    return 2;
   }
-  const auto* inject = std::get_if<StreamInjectOp>(&first);
-  norm = std::get_if<RmsNormOp>(&second);
+  const auto* inject = std::get_if<StreamInjectOp>(&next[0].operation);
+  norm = std::get_if<RmsNormOp>(&next[1].operation);
   if (inject != nullptr && norm != nullptr && is_inject_norm(*inject, *norm)) {
     ATLAS_RETURN_IF_ERROR(inject_norm(*inject, *norm));
-    return true;
+    return 2;
   }
-  return false;
+  const auto* delta = std::get_if<DeltaOp>(&next[0].operation);
+  if (delta == nullptr || norm == nullptr || next.size() < 3) return 0;
+  gate = std::get_if<GateMulOp>(&next[2].operation);
+  if (gate == nullptr) return 0;
+  ATLAS_ASSIGN_OR_RETURN(const bool done, delta_norm_gate(*delta, *norm, *gate));
+  return done ? 3 : 0;
 }
 
 bool StepLowering::is_norm_gate(const RmsNormOp& norm, const GateMulOp& gate) const {

@@ -95,9 +95,10 @@ Status StepLowering::lower(const AttentionOp& op) {
   return {};
 }
 
-Status StepLowering::lower(const DeltaOp& op) {
-  const auto request = attention_request(op, builder_.plan, max_rows(op.qkv.domain));
+Result<std::unique_ptr<AttentionRequest>> StepLowering::delta_request(const DeltaOp& op) {
+  auto request = attention_request(op, builder_.plan, max_rows(op.qkv.domain));
   request->problem.out = at(op.out);
+  request->problem.span_rows = span_rows(op.qkv.domain);
   AtlasDelta& delta = request->delta;
   delta.qkv = at(op.qkv);
   delta.b = at(op.b);
@@ -105,9 +106,67 @@ Status StepLowering::lower(const DeltaOp& op) {
   ATLAS_ASSIGN_OR_RETURN(delta.conv, vector(op.conv));
   ATLAS_ASSIGN_OR_RETURN(delta.a_log, vector(op.a_log));
   ATLAS_ASSIGN_OR_RETURN(delta.dt_bias, vector(op.dt_bias));
+  return request;
+}
+
+Status StepLowering::lower(const DeltaOp& op) {
+  ATLAS_ASSIGN_OR_RETURN(const auto request, delta_request(op));
   ATLAS_RETURN_IF_ERROR(attention(*request, op.layer, op.qkv.domain));
   written(op.out);
   return {};
+}
+
+Result<bool> StepLowering::delta_norm_gate(const DeltaOp& op, const RmsNormOp& norm,
+                                           const GateMulOp& gate) {
+  const auto by_head = [&](const Groups& groups) {
+    return groups.count == op.value_heads && groups.width == op.value_dim &&
+           groups.stride == op.value_dim;
+  };
+  if (!is_norm_gate(norm, gate) || !same_columns(norm.x, op.out) || !same_columns(norm.y, op.out) ||
+      norm.weight.n != op.value_dim || !by_head(norm.from) || !by_head(norm.to) ||
+      !by_head(gate.gate_groups) || gate.gate.domain != op.out.domain) {
+    return false;
+  }
+  ATLAS_ASSIGN_OR_RETURN(const auto request, delta_request(op));
+  ATLAS_ASSIGN_OR_RETURN(const AtlasAttentionNeeds needs, attention_needs(*request));
+  if (needs.can_norm == 0) return false;
+  AtlasDelta& delta = request->delta;
+  delta.norms = 1;
+  delta.silu = gate.silu ? 1 : 0;
+  delta.norm_epsilon = norm.epsilon;
+  delta.gate_stride = gate.gate.stride;
+  delta.gate = at(gate.gate);
+  ATLAS_ASSIGN_OR_RETURN(delta.norm_weight, vector(norm.weight));
+  ATLAS_RETURN_IF_ERROR(attention(*request, op.layer, op.qkv.domain));
+  written(gate.y);
+  if (needs.encoded_offset != 0 && op.value_dim % kernels::kBlockElements == 0 &&
+      gate.y.width % kernels::kEncodedPad == 0) {
+    can_encode(rows(gate.y), needs.encoded_offset);
+  }
+  return true;
+}
+
+uint32_t StepLowering::span_rows(RowDomain domain) const {
+  if (domain == RowDomain::kDraftRows) return 1;
+  if (domain == RowDomain::kLogitRows) return 0;
+  switch (bucket_.kind) {
+    case StepKind::kPrefill:
+      return 0;
+    case StepKind::kDecode:
+      return 1;
+    case StepKind::kVerify:
+      break;
+  }
+  return kernels::kMaxVerifyRows;
+}
+
+Result<AtlasAttentionNeeds> StepLowering::attention_needs(AttentionRequest& request) {
+  ATLAS_ASSIGN_OR_RETURN(const AttentionBackend* backend, builder_.attention(request.backend));
+  AtlasAttentionNeeds needs{};
+  needs.struct_size = sizeof(needs);
+  ATLAS_RETURN_IF_ERROR(abi::call(fmt::format("plugin '{}', attention", request.backend),
+                                  backend->api->needs, &request.problem, &needs));
+  return needs;
 }
 
 Status StepLowering::attention(AttentionRequest& request, uint32_t layer, RowDomain domain) {
@@ -118,9 +177,7 @@ Status StepLowering::attention(AttentionRequest& request, uint32_t layer, RowDom
   AtlasAttentionProblem& problem = request.problem;
   problem.control = control();
   problem.rows = row_set(domain);
-  AtlasAttentionNeeds needs{};
-  needs.struct_size = sizeof(needs);
-  ATLAS_RETURN_IF_ERROR(abi::call(context, backend->api->needs, &problem, &needs));
+  ATLAS_ASSIGN_OR_RETURN(const AtlasAttentionNeeds needs, attention_needs(request));
   problem.pages = {plan.pages, 0, state.page};
   if (needs.bytes_per_slot != 0) problem.slots = {plan.slot_state, 0, state.slot};
   if (needs.bytes_per_anchor != 0) problem.anchors = {plan.anchors, 0, state.anchor};

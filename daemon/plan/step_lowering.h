@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "daemon/device/abi_call.h"
@@ -21,6 +23,11 @@ inline constexpr AtlasBufferRef kNowhere{ATLAS_NO_BUFFER, 0, 0};
 /// Records run beside one another in steps of so many rows at most: those of more fill a device by
 /// themselves, and branches have scratch of their own, which grows with the rows.
 inline constexpr uint32_t kMostRowsBeside = 32;
+
+inline bool same_columns(const Value& a, const Value& b) {
+  return a.activation == b.activation && a.first == b.first && a.width == b.width &&
+         a.stride == b.stride && a.domain == b.domain;
+}
 
 class StepLowering {
  public:
@@ -164,6 +171,13 @@ class StepLowering {
   Status lower(const NgramGateOp& op);
   Status lower(const NgramConvOp& op);
   Status attention(AttentionRequest& request, uint32_t layer, RowDomain domain);
+  Result<AtlasAttentionNeeds> attention_needs(AttentionRequest& request);
+  Result<std::unique_ptr<AttentionRequest>> delta_request(const DeltaOp& op);
+  /// The layer with its heads' norm and gate, where the backend does these, too; else false, and
+  /// nothing is planned.
+  Result<bool> delta_norm_gate(const DeltaOp& op, const RmsNormOp& norm, const GateMulOp& gate);
+  /// Rows of one sequence, at most, where no later one than the first begins a chunk; 0: any.
+  uint32_t span_rows(RowDomain domain) const;
 
   // lowering.cpp
   Status lower(const RmsNormOp& op);
@@ -181,8 +195,9 @@ class StepLowering {
   Status fill(sdk::Launch<Params>& launch, kernels::RmsNormParams& params, const RmsNormOp& op);
   template <typename Params>
   Status fill(sdk::Launch<Params>& launch, kernels::GateMulParams& params, const GateMulOp& op);
-  /// On GPUs: what two operations do in one record, where there is a kernel for both; else false.
-  Result<bool> lower_together(const Operation& first, const Operation& second);
+  /// On GPUs: what the first operations of `next` do in one record, where there is a kernel for
+  /// them; how many these are, or 0.
+  Result<uint32_t> lower_together(std::span<const NamedOperation> next);
   /// Heads that are normed, and gated where they stand.
   bool is_norm_gate(const RmsNormOp& norm, const GateMulOp& gate) const;
   Status norm_gate(const RmsNormOp& norm, const GateMulOp& gate);

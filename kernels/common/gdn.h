@@ -32,16 +32,29 @@ constexpr uint32_t gdn_ring_rows(uint32_t taps) {
   return rows;
 }
 
+/// Where the keys of a chunk's first kMaxVerifyRows positions stand among a slot's kGdnKeyPlaces:
+/// `gdn_early_keys` places behind where the others' order would have them, those of every second
+/// chunk. So a step that folds a full chunk, whose keys many blocks read, may leave the next one's.
+inline constexpr uint32_t kGdnKeyPlaces = kGdnChunk + kMaxVerifyRows;
+constexpr uint32_t gdn_early_keys(uint32_t position) {
+  return position / kGdnChunk % 2 * kGdnChunk;
+}
+constexpr uint32_t gdn_key_place(uint32_t position) {
+  const uint32_t place = position % kGdnChunk;
+  return place < kMaxVerifyRows ? place + gdn_early_keys(position) : place;
+}
+
 /// A slot, in floats from its start. Pending rows are those of the chunk that the slot's length is
-/// in, or has just filled: at j those of the position that is j modulo kGdnChunk.
+/// in, or has just filled: at j those of the position that is j modulo kGdnChunk, keys at
+/// gdn_key_place of it.
 /// ring [gdn_ring_rows, channels]: rows of qkv, by position modulo the rows;
-/// keys [key_heads, key_dim, kGdnChunk]; values V [value_heads, kGdnChunk, gdn_padded(value_dim)];
-/// decays G [value_heads, kGdnChunk].
+/// keys [key_heads, key_dim, kGdnKeyPlaces]; values V [value_heads, kGdnChunk,
+/// gdn_padded(value_dim)]; decays G [value_heads, kGdnChunk].
 constexpr uint64_t gdn_slot_keys(const GdnShape& s) {
   return align_up(gdn_ring_rows(s.taps) * gdn_channels(s), 16);
 }
 constexpr uint64_t gdn_slot_values(const GdnShape& s) {
-  return gdn_slot_keys(s) + uint64_t{s.key_heads} * s.key_dim * kGdnChunk;
+  return gdn_slot_keys(s) + uint64_t{s.key_heads} * s.key_dim * kGdnKeyPlaces;
 }
 constexpr uint64_t gdn_slot_decays(const GdnShape& s) {
   return gdn_slot_values(s) + uint64_t{s.value_heads} * kGdnChunk * gdn_padded(s.value_dim);
@@ -174,6 +187,43 @@ ATLAS_CONTROL_PARAMS(GdnKeepParams,
   uint32_t value_dim;
   uint32_t taps;
   uint32_t sequences;
+);
+
+/// `gdn_step`, on GPUs: gdn_conv, gdn_attend and gdn_keep in one, with their bits, for spans of at
+/// most kMaxVerifyRows rows of one chunk; others run no task. Heads have at most kGdnStepDim elements
+/// and kGdnStepTaps taps. With a norm_weight what `out` gets goes on as norm_gate (core_fused.h) has
+/// it: o * (1 / sqrt(mean of o^2 + epsilon)) * norm_weight, then times sigmoid(gate) or silu(gate),
+/// and `encoded`, if there is one, gets the rows in bf16_b32 (gpu_weights.h), too: heads then are
+/// multiples of 32 elements, and a row is one of 128.
+ATLAS_CONTROL_PARAMS(GdnStepParams,
+  const float* qkv;   // as gdn_conv's
+  const float* conv;
+  const float* b;     // as gdn_attend's
+  const float* a;
+  const float* a_log;
+  const float* dt_bias;
+  float* out;
+  const float* norm_weight;  // [value_dim], or null
+  const float* gate;         // [m, value_heads, value_dim]
+  void* encoded;
+  const RowSet* rows;
+  unsigned char* slots;
+  unsigned char* anchors;
+  uint64_t slot_stride;
+  uint64_t anchor_stride;
+  uint64_t qkv_stride;
+  uint64_t b_stride;
+  uint64_t a_stride;
+  uint64_t out_stride;
+  uint64_t gate_stride;
+  uint32_t key_heads;
+  uint32_t value_heads;
+  uint32_t key_dim;
+  uint32_t value_dim;
+  uint32_t taps;
+  float epsilon;
+  uint32_t silu;
+  uint32_t reserved;
 );
 
 // clang-format on

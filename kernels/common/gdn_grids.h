@@ -78,6 +78,32 @@ constexpr LaunchShape gdn_attend_shape(const GdnShape& s, uint32_t sequences) {
           gdn_attend_shared_floats(s.key_dim) * static_cast<uint32_t>(sizeof(float))};
 }
 
+/// `gdn_step`: grid (value heads, sequences). Two threads have one column of a head's state in
+/// their registers, half of its rows each.
+inline constexpr uint32_t kGdnStepThreads = 256;
+inline constexpr uint32_t kGdnStepDim = 128;
+inline constexpr uint32_t kGdnStepTaps = 4;
+constexpr bool gdn_can_step(const GdnShape& s) {
+  return s.key_dim <= kGdnStepDim && s.value_dim <= kGdnStepDim && s.taps <= kGdnStepTaps;
+}
+/// Rows that it takes; they have one chunk.
+inline constexpr uint32_t kGdnStepRows = kMaxVerifyRows;
+static_assert(kGdnStepRows <= kGdnFewRows);
+/// In floats: the chunk's keys [kGdnStepDim, kGdnChunk], later two rows of sums a row; keys and
+/// queries; values, later outputs; A and B; p and r; beta and e^G [kGdnStepRows], G and e^(G_L - G)
+/// [kGdnChunk]; then pending V [kGdnChunk, kGdnStepDim], which RDNA reads where they are: its
+/// blocks have 64 KiB.
+inline constexpr uint32_t kGdnStepPlaces =
+    kGdnStepDim * kGdnChunk + 5 * kGdnStepRows * kGdnStepDim + 2 * kGdnStepRows * kGdnChunk +
+    2 * kGdnStepRows + 2 * kGdnChunk;
+inline constexpr uint32_t kGdnStepValues = kGdnChunk * kGdnStepDim;
+static_assert(kGdnStepPlaces * sizeof(float) <= 65536);
+constexpr LaunchShape gdn_step_shape(const GdnShape& s, uint32_t sequences, bool holds_values) {
+  const uint32_t floats = kGdnStepPlaces + (holds_values ? kGdnStepValues : 0);
+  return {s.value_heads, sequences, 1, kGdnStepThreads,
+          floats * static_cast<uint32_t>(sizeof(float))};
+}
+
 /// `gdn_keep`: grid (key heads, sequences).
 inline constexpr uint32_t kGdnKeepThreads = 256;
 constexpr LaunchShape gdn_keep_shape(const GdnShape& s, uint32_t sequences) {

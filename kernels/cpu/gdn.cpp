@@ -56,7 +56,7 @@ class DeltaWalk {
         row_floats_(gdn_row_floats(shape_)),
         state_(span.anchor == kNoAnchor ? nullptr : anchor(span.anchor)) {
     auto* slot = reinterpret_cast<float*>(p.slots + span.slot * p.slot_stride);
-    pending_keys_ = slot + gdn_slot_keys(shape_) + uint64_t{key_head_} * p.key_dim * kGdnChunk;
+    pending_keys_ = slot + gdn_slot_keys(shape_) + uint64_t{key_head_} * p.key_dim * kGdnKeyPlaces;
     values_ = slot + gdn_slot_values(shape_) + uint64_t{head} * kGdnChunk * value_stride_;
     decays_ = slot + gdn_slot_decays(shape_) + uint64_t{head} * kGdnChunk;
     auto* floats = reinterpret_cast<float*>(scratch);
@@ -114,12 +114,14 @@ class DeltaWalk {
   /// keys_ [key_dim, kGdnChunk]: the chunk's first `pending` from the slot, then the rows'.
   void gather_keys(uint32_t pending) {
     const size_t used = (first_ + rows_ + 15) / 16 * 16;
+    const uint32_t early = gdn_early_keys(span_.anchor_index);
     for (size_t d = 0; d < p_.key_dim; ++d) {
       float* to = keys_ + d * kGdnChunk;
-      const float* from = pending_keys_ + d * kGdnChunk;
+      const float* from = pending_keys_ + d * kGdnKeyPlaces;
       for (size_t j = 0; j < used; j += 16) {
         Store16(j < pending ? Load16(from + j) : Set16(0.0f), to + j);
       }
+      for (uint32_t j = 0; j < std::min(pending, kMaxVerifyRows); ++j) to[j] = from[early + j];
       for (uint32_t i = 0; i < rows_; ++i) to[first_ + i] = key(i)[d];
     }
   }
@@ -301,14 +303,14 @@ void keep_keys(const GdnKeepParams& p, const RowSpan& span, uint32_t head) {
   const GdnShape shape = gdn_shape(p);
   const size_t row_floats = gdn_row_floats(shape), padded = gdn_padded(p.key_dim);
   auto* slot = reinterpret_cast<float*>(p.slots + span.slot * p.slot_stride);
-  float* keys = slot + gdn_slot_keys(shape) + uint64_t{head} * p.key_dim * kGdnChunk;
+  float* keys = slot + gdn_slot_keys(shape) + uint64_t{head} * p.key_dim * kGdnKeyPlaces;
   const uint32_t end = span.index + span.row_count;
   const uint32_t first = std::max(span.index, (end - 1) / kGdnChunk * kGdnChunk);
   for (uint32_t position = first; position < end; ++position) {
     const uint64_t row = uint64_t{span.first_row} + (position - span.index);
     const float* from = p.mixed + row * row_floats + (p.key_heads + head) * padded;
-    float* to = keys + position % kGdnChunk;
-    for (size_t d = 0; d < p.key_dim; ++d) to[d * kGdnChunk] = from[d];
+    float* to = keys + gdn_key_place(position);
+    for (size_t d = 0; d < p.key_dim; ++d) to[d * kGdnKeyPlaces] = from[d];
   }
 }
 

@@ -12,8 +12,8 @@
  *
  * Versions: 1.0 first version. 1.1 products of experts (grouped_needs, plan_grouped), weights with
  * a head, attention over a set of rows, with state a slot and anchors, indexers and Gated DeltaNet.
- * 1.2 products beside one another. 1.3 what a launch reads and writes, and launches that run beside
- * one another.
+ * 1.2 products beside one another. 1.3 what a launch reads and writes, launches that run beside one
+ * another, Gated DeltaNet with the norm and gate of its heads.
  */
 #ifndef ATLAS_PLUGIN_H_
 #define ATLAS_PLUGIN_H_
@@ -364,6 +364,16 @@ typedef struct AtlasDelta {
   AtlasBufferRef conv;    /* float32 [channels, conv_kernel], the oldest tap first */
   AtlasBufferRef a_log;   /* float32 [value_heads] */
   AtlasBufferRef dt_bias; /* float32 [value_heads] */
+  /* 1.3: 1: a head's values o go on as (o * (1 / sqrt(mean of o^2 + epsilon))) * norm_weight, then
+   * times sigmoid(gate) or, with silu, gate * sigmoid(gate). Only where the backend's needs say
+   * that it can; the fields behind it count only then. */
+  uint32_t norms;
+  uint32_t silu;
+  float norm_epsilon;
+  uint32_t reserved;
+  uint64_t gate_stride;
+  AtlasBufferRef norm_weight; /* float32 [value_dim] */
+  AtlasBufferRef gate;        /* float32 [m, value_heads, value_dim] */
 } AtlasDelta;
 
 /* One attention layer of a step. Rows belong to sequences as the control block says. */
@@ -388,6 +398,10 @@ typedef struct AtlasAttentionProblem {
   uint64_t slot_stride, anchor_stride; /* bytes */
   const AtlasIndexer* indexer;         /* NULL: dense */
   const AtlasDelta* delta;             /* NULL: attention; else heads, q, k and v are absent */
+  /* 1.3: rows of one sequence, at most, none of which is at a multiple of the anchors' tokens but
+   * the first; 0: any, up to max_rows. */
+  uint32_t span_rows;
+  uint32_t reserved;
 } AtlasAttentionProblem;
 
 typedef struct AtlasAttentionNeeds {
@@ -403,6 +417,10 @@ typedef struct AtlasAttentionNeeds {
   uint64_t bytes_per_slot, bytes_per_anchor; /* of one layer */
   uint32_t anchor_tokens;                    /* 0: no anchors; all backends that have them agree */
   uint32_t reserved;
+  /* 1.3 */
+  uint32_t can_norm;       /* 1: takes AtlasDelta's norm and gate */
+  uint32_t encoded_offset; /* with them: of a pointer in the last record's parameters; where it is
+                              not null the rows of `out` are left, in bf16_b32, too. 0: none */
 } AtlasAttentionNeeds;
 
 typedef struct AtlasAttentionApi {

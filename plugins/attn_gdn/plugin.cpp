@@ -2,6 +2,7 @@
 // arithmetic and the layouts are in kernels/common/gdn.h.
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -32,8 +33,15 @@ kernels::GdnShape shape_of(const AtlasDelta& delta) {
   return {delta.key_heads, delta.value_heads, delta.key_dim, delta.value_dim, delta.conv_kernel};
 }
 
+/// Whether one kernel does all of a layer: few rows a sequence, on a GPU.
+bool steps(const AtlasAttentionProblem& problem) {
+  return kernels::is_gpu(problem.platform) && problem.span_rows != 0 &&
+         problem.span_rows <= kernels::kGdnStepRows &&
+         kernels::gdn_can_step(shape_of(*problem.delta));
+}
+
 /// The workspace: the rows' vectors, and on a GPU their dot products and decays, from these bytes
-/// on.
+/// on; none where one kernel does it all.
 struct Workspace {
   uint64_t dots, decays, bytes;
 };
@@ -42,6 +50,7 @@ Workspace workspace_of(const AtlasAttentionProblem& problem) {
   const uint64_t rows = problem.max_rows * sizeof(float);
   const uint64_t vectors = rows * kernels::gdn_row_floats(shape);
   if (!kernels::is_gpu(problem.platform)) return {0, 0, vectors};
+  if (steps(problem)) return {0, 0, 0};
   const uint64_t decays = vectors + rows * kernels::gdn_row_dots(shape);
   return {vectors, decays, decays + rows * shape.value_heads};
 }
@@ -134,12 +143,21 @@ void check_plan(const AtlasAttentionProblem& problem) {
   check_state("anchor", problem.anchor_stride, kernels::gdn_anchor_floats(shape), gpu);
   for (const AtlasBufferRef& ref :
        {delta.qkv, delta.b, delta.a, delta.conv, delta.a_log, delta.dt_bias, problem.out,
-        problem.rows, problem.slots, problem.anchors, problem.workspace}) {
+        problem.rows, problem.slots, problem.anchors}) {
     if (ref.buffer == ATLAS_NO_BUFFER) {
-      refuse(
-          "one of qkv, b, a, conv, a_log, dt_bias, out, rows, slots, anchors and workspace has no "
-          "buffer");
+      refuse("one of qkv, b, a, conv, a_log, dt_bias, out, rows, slots and anchors has no buffer");
     }
+  }
+  if (problem.workspace.buffer == ATLAS_NO_BUFFER && workspace_of(problem).bytes != 0) {
+    refuse("workspace has no buffer");
+  }
+  if (delta.norms == 0) return;
+  if (!steps(problem)) {
+    refuse("norm and gate are asked for where needs does not say that they are done");
+  }
+  check_stride("gate", delta.gate_stride, uint64_t{delta.value_heads} * delta.value_dim);
+  if (delta.norm_weight.buffer == ATLAS_NO_BUFFER || delta.gate.buffer == ATLAS_NO_BUFFER) {
+    refuse("one of norm_weight and gate has no buffer");
   }
 }
 
@@ -159,8 +177,10 @@ AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs
     needs->bytes_per_slot = kernels::gdn_slot_floats(shape) * sizeof(float);
     needs->bytes_per_anchor = kernels::gdn_anchor_floats(shape) * sizeof(float);
     needs->anchor_tokens = kernels::kGdnChunk;
+    needs->can_norm = steps(*problem) ? 1 : 0;
+    needs->encoded_offset = steps(*problem) ? offsetof(kernels::GdnStepParams, encoded) : 0;
     atlas::sdk::copy_text(needs->contract, "gdn_f32_c64");
-    atlas::sdk::copy_text(needs->state_layout, "gdn f32 v16 " + std::to_string(delta.key_heads) +
+    atlas::sdk::copy_text(needs->state_layout, "gdn f32 v16 k8 " + std::to_string(delta.key_heads) +
                                                    "x" + std::to_string(delta.key_dim) + " " +
                                                    std::to_string(delta.value_heads) + "x" +
                                                    std::to_string(delta.value_dim) + " conv " +
@@ -257,6 +277,49 @@ AtlasCode plan_keep(const AtlasAttentionProblem& problem, const AtlasRecordSink*
   return keep.emit(sink, error);
 }
 
+AtlasCode plan_step(const AtlasAttentionProblem& problem, const AtlasRecordSink* sink,
+                    AtlasError* error) {
+  const AtlasDelta& delta = *problem.delta;
+  atlas::sdk::Launch<kernels::GdnStepParams> step("gdn_step", kernels::kGdnStepParamsDigest);
+  kernels::GdnStepParams& params = step.params;
+  step.point(&params.qkv, delta.qkv);
+  step.point(&params.conv, delta.conv);
+  step.point(&params.b, delta.b);
+  step.point(&params.a, delta.a);
+  step.point(&params.a_log, delta.a_log);
+  step.point(&params.dt_bias, delta.dt_bias);
+  step.point(&params.out, problem.out);
+  step.point(&params.rows, problem.rows);
+  step.point(&params.slots, problem.slots);
+  step.point(&params.anchors, problem.anchors);
+  if (delta.norms != 0) {
+    step.point(&params.norm_weight, delta.norm_weight);
+    step.point(&params.gate, delta.gate);
+    params.gate_stride = delta.gate_stride;
+    params.epsilon = delta.norm_epsilon;
+    params.silu = delta.silu;
+  }
+  params.slot_stride = problem.slot_stride;
+  params.anchor_stride = problem.anchor_stride;
+  params.qkv_stride = delta.qkv_stride;
+  params.b_stride = delta.b_stride;
+  params.a_stride = delta.a_stride;
+  params.out_stride = problem.out_stride;
+  params.key_heads = delta.key_heads;
+  params.value_heads = delta.value_heads;
+  params.key_dim = delta.key_dim;
+  params.value_dim = delta.value_dim;
+  params.taps = delta.conv_kernel;
+  const kernels::GdnShape shape = shape_of(delta);
+  const bool holds_values =
+      kernels::find_platform(problem.platform)->runtime == kernels::Runtime::kCuda;
+  set_shape(step, problem, 0, 0,
+            kernels::gdn_step_shape(shape, sequences_of(problem), holds_values));
+  // A sequence's state.
+  step.bytes_read(sequences_of(problem) * kernels::gdn_anchor_history(shape) * sizeof(float));
+  return step.emit(sink, error);
+}
+
 AtlasCode plan(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink,
                AtlasError* error) {
   return atlas::sdk::guarded(error, [&] {
@@ -265,6 +328,7 @@ AtlasCode plan(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink
     }
     check_shape(*problem);
     check_plan(*problem);
+    if (steps(*problem)) return plan_step(*problem, sink, error);
     if (const AtlasCode code = plan_conv(*problem, sink, error); code != ATLAS_OK) return code;
     if (const AtlasCode code = plan_attend(*problem, sink, error); code != ATLAS_OK) return code;
     return plan_keep(*problem, sink, error);
@@ -280,15 +344,20 @@ constexpr AtlasAttentionApi kApi = {
 
 constexpr AtlasPlugin kPlugin = atlas::sdk::attention_plugin(&kApi);
 
-/// The same kernels on every platform.
+/// The same kernels on every platform; GPUs have one for few rows, too.
 consteval auto needed_kernels() {
-  std::array<AtlasDescriptorKernel, 3 * kernels::kPlatforms.size()> all{};
+  constexpr size_t kGpus =
+      std::count_if(kernels::kPlatforms.begin(), kernels::kPlatforms.end(),
+                    [](const auto& platform) { return kernels::is_gpu(platform.name); });
+  std::array<AtlasDescriptorKernel, 3 * kernels::kPlatforms.size() + kGpus> all{};
   size_t count = 0;
   for (const kernels::Platform& platform : kernels::kPlatforms) {
     using atlas::sdk::required_kernel;
     all[count++] = required_kernel(platform.name, "gdn_conv", kernels::kGdnConvParamsDigest);
     all[count++] = required_kernel(platform.name, "gdn_attend", kernels::kGdnAttendParamsDigest);
     all[count++] = required_kernel(platform.name, "gdn_keep", kernels::kGdnKeepParamsDigest);
+    if (!kernels::is_gpu(platform.name)) continue;
+    all[count++] = required_kernel(platform.name, "gdn_step", kernels::kGdnStepParamsDigest);
   }
   return all;
 }

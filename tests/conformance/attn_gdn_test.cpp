@@ -46,11 +46,11 @@ TEST_SUITE("conformance") {
     CHECK(needs.bytes_per_page == 0);
     CHECK(needs.anchor_tokens == 64);
     const uint64_t channels = 2 * 2 * 16 + 6 * 24;
-    CHECK(needs.bytes_per_slot == 4 * (16 * channels + 2 * 16 * 64 + 6 * 64 * 32 + 6 * 64));
+    CHECK(needs.bytes_per_slot == 4 * (16 * channels + 2 * 16 * 72 + 6 * 64 * 32 + 6 * 64));
     CHECK(needs.bytes_per_anchor == 4 * (6 * 16 * 32 + 3 * channels));
     CHECK(needs.workspace_bytes == 8 * 4 * (2 * 2 * 16 + 6 * 32));
     CHECK(std::string(needs.contract) == "gdn_f32_c64");
-    CHECK(std::string(needs.state_layout) == "gdn f32 v16 2x16 6x24 conv 4");
+    CHECK(std::string(needs.state_layout) == "gdn f32 v16 k8 2x16 6x24 conv 4");
   }
 
   TEST_CASE("gdn: problems that no kernel serves are refused with what was found") {

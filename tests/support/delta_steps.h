@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/common/gdn.h"
+#include "kernels/common/gpu_weights.h"
 #include "tests/support/numbers.h"
 #include "tests/support/step_place.h"
 
@@ -36,7 +37,10 @@ enum DeltaBuffer : uint32_t {
   kControl,
   kSlots,
   kAnchors,
-  kWork
+  kWork,
+  kGate,
+  kNormWeight,
+  kEncoded
 };
 
 struct DeltaProblem {
@@ -82,7 +86,14 @@ inline void fill_problem(DeltaProblem& p, const GdnShape& shape, uint32_t max_ro
 
 /// What a text brings to the layer at every position.
 struct DeltaText {
-  std::vector<float> qkv, b, a;
+  std::vector<float> qkv, b, a, gate;
+};
+
+/// How steps run whose sequences have few rows of one chunk each: by the kernel for them alone, and
+/// with norm and gate of the heads.
+struct DeltaForm {
+  bool few = false;
+  bool norms = false, silu = false, encodes = false;
 };
 
 /// A layer with slots and anchors, which hold NaN wherever nothing was written.
@@ -91,8 +102,9 @@ class DeltaSteps {
   DeltaSteps(const CpuPack& pack, const GdnShape& shape, uint32_t max_positions, uint32_t max_rows)
       : DeltaSteps(std::make_unique<CpuPlace>(pack), shape, max_positions, max_rows) {}
   DeltaSteps(std::unique_ptr<StepPlace> place, const GdnShape& shape, uint32_t max_positions,
-             uint32_t max_rows)
+             uint32_t max_rows, DeltaForm form = {})
       : place_(std::move(place)),
+        form_(form),
         shape_(shape),
         positions_(max_positions + kernels::kMaxVerifyRows),
         rows_(max_rows, 8, 1, kAnchorCount, kernels::kGdnChunk) {
@@ -112,6 +124,9 @@ class DeltaSteps {
     dt_bias_ = normal_values(shape.value_heads, 1003, 1.5f);
     AtlasRecordSink sink = records_.sink();
     if (gdn().plan(&p, &sink, &error) != ATLAS_OK) throw std::runtime_error(error.message);
+    gate_.assign(max_rows * (width() + 7), NAN);
+    norm_weight_ = normal_values(shape.value_dim, 1004);
+    if (form.few) plan_few();
     places_ = {copy("qkv", qkv_),
                copy("b", b_),
                copy("a", a_),
@@ -122,12 +137,16 @@ class DeltaSteps {
                place_->bytes("control", &rows_.control(), sizeof(kernels::StepControl)),
                nans("slots", 8 * p.slot_stride),
                nans("anchors", kAnchorCount * p.anchor_stride),
-               place_->floats("workspace", needs.workspace_bytes / sizeof(float))};
+               place_->floats("workspace", needs.workspace_bytes / sizeof(float)),
+               copy("gate", gate_),
+               copy("norm_weight", norm_weight_),
+               place_->floats("encoded", max_rows * encoded_floats())};
     device_rows_ = static_cast<kernels::RowInput*>(
         place_->bytes("rows", rows_.control().step.rows, max_rows * sizeof(kernels::RowInput)));
     device_spans_ = static_cast<kernels::RowSpan*>(
         place_->bytes("spans", rows_.control().step.spans, 8 * sizeof(kernels::RowSpan)));
     records_.relocate(places_);
+    few_records_.relocate(places_);
   }
 
   HandRows& rows() { return rows_; }
@@ -141,6 +160,7 @@ class DeltaSteps {
     text.qkv = normal_values(positions_ * kernels::gdn_channels(shape_), 10 * number + 1);
     text.b = normal_values(size_t{positions_} * shape_.value_heads, 10 * number + 2, 2.0f);
     text.a = normal_values(size_t{positions_} * shape_.value_heads, 10 * number + 3, 2.0f);
+    text.gate = normal_values(positions_ * width(), 10 * number + 4, 3.0f);
     return text;
   }
 
@@ -156,7 +176,8 @@ class DeltaSteps {
       }
     }
     send();
-    place_->run(records_, split);
+    ran_few_ = form_.few && fits_few(parts);
+    place_->run(ran_few_ ? few_records_ : records_, split);
     place_->read(places_[kOut], out_.data(), out_.size() * sizeof(float));
     rows_.end(parts);
     std::vector<float> all;
@@ -171,6 +192,24 @@ class DeltaSteps {
     return all;
   }
   size_t width() const { return size_t{shape_.value_heads} * shape_.value_dim; }
+  /// Whether the last step was run by the kernel for few rows.
+  bool ran_few() const { return ran_few_; }
+  const std::vector<float>& norm_weight() const { return norm_weight_; }
+  /// All rows of the last step: gates, outputs and outputs in bf16_b32, `width()` apart the first.
+  std::vector<float> gates() {
+    std::vector<float> all;
+    for (uint32_t r = 0; r < rows_.control().step.row_count; ++r) {
+      const auto from = gate_.begin() + static_cast<std::ptrdiff_t>(r * (width() + 7));
+      all.insert(all.end(), from, from + static_cast<std::ptrdiff_t>(width()));
+    }
+    return all;
+  }
+  std::vector<uint8_t> encoded() {
+    std::vector<uint8_t> all(rows_.control().step.row_count * encoded_floats() * sizeof(float));
+    if (!all.empty()) place_->read(places_[kEncoded], all.data(), all.size());
+    return all;
+  }
+  size_t encoded_floats() const { return kernels::bf16_row_bytes(width()) / sizeof(float); }
 
   std::vector<float> anchor(uint32_t number) const {
     const size_t stride = problem_.problem.anchor_stride / sizeof(float);
@@ -186,6 +225,39 @@ class DeltaSteps {
  private:
   static constexpr uint32_t kAnchorCount = 64;
 
+  /// The records for few rows.
+  void plan_few() {
+    DeltaProblem few = problem_;
+    few.problem.delta = &few.delta;
+    few.problem.span_rows = kernels::kMaxVerifyRows;
+    few.problem.workspace.buffer = ATLAS_NO_BUFFER;
+    AtlasAttentionNeeds needs{};
+    needs.struct_size = sizeof(needs);
+    AtlasError error{sizeof(AtlasError), {}};
+    if (gdn().needs(&few.problem, &needs, &error) != ATLAS_OK || needs.can_norm == 0 ||
+        needs.workspace_bytes != 0) {
+      throw std::runtime_error("no kernel for few rows");
+    }
+    if (form_.norms) {
+      few.delta.norms = 1;
+      few.delta.silu = form_.silu ? 1 : 0;
+      few.delta.norm_epsilon = 1e-6f;
+      few.delta.gate_stride = width() + 7;
+      few.delta.norm_weight.buffer = kNormWeight;
+      few.delta.gate.buffer = kGate;
+    }
+    AtlasRecordSink sink = few_records_.sink();
+    if (gdn().plan(&few.problem, &sink, &error) != ATLAS_OK) {
+      throw std::runtime_error(error.message);
+    }
+    if (form_.encodes) few_records_.point_last(needs.encoded_offset, kEncoded);
+  }
+  bool fits_few(const std::vector<RowPart>& parts) {
+    return std::all_of(parts.begin(), parts.end(), [&](const RowPart& part) {
+      const uint32_t first = rows_.length(part.slot) % kernels::kGdnChunk;
+      return part.rows <= kernels::kMaxVerifyRows && first + part.rows <= kernels::kGdnChunk;
+    });
+  }
   void* copy(const std::string& name, const std::vector<float>& values) {
     return place_->bytes(name, values.data(), values.size() * sizeof(float));
   }
@@ -200,6 +272,7 @@ class DeltaSteps {
     put(kQkv, qkv_);
     put(kB, b_);
     put(kA, a_);
+    put(kGate, gate_);
     kernels::StepControl control = rows_.control();
     const kernels::RowSet& set = rows_.control().step;
     place_->write(device_rows_, set.rows, set.row_count * sizeof(kernels::RowInput));
@@ -215,18 +288,21 @@ class DeltaSteps {
                 qkv_.data() + row * problem_.delta.qkv_stride);
     std::copy_n(from.b.data() + position * heads, heads, b_.data() + row * problem_.delta.b_stride);
     std::copy_n(from.a.data() + position * heads, heads, a_.data() + row * problem_.delta.a_stride);
+    std::copy_n(from.gate.data() + position * width(), width(), gate_.data() + row * (width() + 7));
   }
 
   std::unique_ptr<StepPlace> place_;
+  DeltaForm form_;
+  bool ran_few_ = false;
   GdnShape shape_;
   uint32_t positions_;
   HandRows rows_;
   DeltaProblem problem_;
-  PlannedRecords records_;
+  PlannedRecords records_, few_records_;
   std::vector<void*> places_;  // by DeltaBuffer
   kernels::RowInput* device_rows_;
   kernels::RowSpan* device_spans_;
-  std::vector<float> qkv_, b_, a_, out_, conv_, a_log_, dt_bias_;
+  std::vector<float> qkv_, b_, a_, out_, gate_, conv_, a_log_, dt_bias_, norm_weight_;
   std::map<uint32_t, DeltaText> texts_;
   std::map<uint32_t, uint32_t> of_slot_;
 };

@@ -36,6 +36,10 @@ class PlannedRecords {
       }
     }
   }
+  /// The pointer at `offset` of the last record's parameters becomes buffer `buffer`.
+  void point_last(uint32_t offset, uint32_t buffer) {
+    records_.back().relocations.push_back({offset, 0, {buffer, 0, 0}});
+  }
   /// Calls what(record, params) for each record, its parameters relocated.
   template <typename What>
   void each(const What& what) const {

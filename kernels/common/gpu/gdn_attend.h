@@ -8,40 +8,10 @@
 // 8 rows, and the fold into the next state. Both make every sum in the same order.
 #pragma once
 
+#include "kernels/common/gpu/gdn_gates.h"
 #include "kernels/common/gpu/gdn_tiles.h"
 
 namespace atlas::kernels {
-
-/// max(x, 0) + log(1 + e^-|x|): log1p as kernels/cpu/gdn.cpp has it.
-ATLAS_DEVICE float gdn_log_near_one(float f) {
-  using device::fma;
-  float q = -0x1.38b452p-4f;
-  q = fma(q, f, 0x1.056f9ap-3f);
-  q = fma(q, f, -0x1.0d8ed0p-3f);
-  q = fma(q, f, 0x1.22d812p-3f);
-  q = fma(q, f, -0x1.547126p-3f);
-  q = fma(q, f, 0x1.99a014p-3f);
-  q = fma(q, f, -0x1.00022ap-2f);
-  q = fma(q, f, 0x1.555554p-2f);
-  const float square = f * f;
-  return f + fma(square * f, q, square * -0.5f);
-}
-ATLAS_DEVICE float gdn_softplus(float x) {
-  using namespace device;
-  const float u = exp(x < 0.0f ? x : -x);
-  float log;
-  if (u <= 0x1.a8p-2f) {
-    log = gdn_log_near_one(u);
-  } else {
-    // 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)).
-    const auto bits = bits_as<int32_t>(u + 1.0f);
-    const int32_t power = (bits - 0x3f3504f3) >> 23;
-    const float f = bits_as<float>(bits - power * 0x800000) - 1.0f;
-    const auto k = static_cast<float>(power);
-    log = fma(k, 0x1.62e4p-1f, fma(k, 0x1.7f7d1cp-20f, gdn_log_near_one(f)));
-  }
-  return (x > 0.0f ? x : 0.0f) + log;
-}
 
 /// Some columns of one value head of one span.
 class DeltaBlock {
@@ -61,7 +31,7 @@ class DeltaBlock {
     chunk_.key_offset = (p.key_heads + key_head) * padded;
     chunk_.key_dim = p.key_dim;
     auto* slot = reinterpret_cast<float*>(p.slots + span.slot * p.slot_stride);
-    chunk_.pending = slot + gdn_slot_keys(shape_) + uint64_t{key_head} * p.key_dim * kGdnChunk;
+    if (!kGdnAsync) find_pending_keys();
     dots_offset_ = key_head * 2 * kGdnChunk;
     slot_values_ =
         slot + gdn_slot_values(shape_) + uint64_t{head} * kGdnChunk * value_stride_ + first_column_;
@@ -656,6 +626,7 @@ class DeltaBlock {
     ATLAS_DEVICE device::Floats4 get(uint32_t slice, uint32_t item) const {
       return chunk.pending_key(slice * kGdnGroup + item / 8, d + item % 8 * 4);
     }
+    ATLAS_DEVICE uint32_t early() const { return 0; }
   };
 
   /// Adds all places' keys times V to a thread's tile. The warp has elements [d, d + 32) of the
@@ -670,9 +641,9 @@ class DeltaBlock {
       ATLAS_UNROLL
       for (uint32_t n = 0; n < 2; ++n) {
         const uint32_t item = slice_item(thread_ % kLanes, n), of = d + row_of_item(item);
-        source.from[n] = chunk_.pending + (of < p_.key_dim ? of : 0) * kGdnChunk + item % 2 * 4;
+        source.from[n] = chunk_.pending + (of < p_.key_dim ? of : 0) * kGdnKeyPlaces + item % 2 * 4;
       }
-      DeltaSlices<> slices(thread_ % kLanes, ring(), kSlices, source);
+      DeltaSlices<EarlySlice> slices(thread_ % kLanes, ring(), kSlices, source, {{}, chunk_.early});
       slices.begin();
       slices.run([&](const float* slice, uint32_t s) {
         add_eight<4 * kGdnGroup, true>(tile, slice + octet() * kGdnGroup,
@@ -724,11 +695,20 @@ class DeltaBlock {
     }
   }
 
+  /// Only the fold takes pending keys. They are found where the registers of a platform's compiler
+  /// do not spill: before anything else, or there.
+  ATLAS_DEVICE void find_pending_keys() {
+    const auto* slot = reinterpret_cast<const float*>(p_.slots + span_.slot * p_.slot_stride);
+    const auto key_head = head_ / (p_.value_heads / p_.key_heads);
+    chunk_.pending = slot + gdn_slot_keys(shape_) + uint64_t{key_head} * p_.key_dim * kGdnKeyPlaces;
+    chunk_.early = gdn_early_keys(span_.anchor_index);
+  }
   /// Folds the full chunk into the state; `keep`: that state stands in the next anchor from now on.
   /// Keys of the places before `pending` are the slot's. V, its factors and the state have been
   /// written for all, and the state is used up.
   ATLAS_DEVICE void fold(bool keep, uint32_t pending) {
     using namespace device;
+    if (kGdnAsync) find_pending_keys();
     thread_ = opaque(thread_);
     const float factor = exp(load(decay_ + kGdnChunk - 1));
     const uint32_t column = thread_ % 8 * 4;

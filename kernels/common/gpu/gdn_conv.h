@@ -243,8 +243,9 @@ ATLAS_DEVICE void begin_pending_keys(const DeltaChunk& chunk, float* panel) {
   using namespace device;
   const uint32_t quads = (chunk.first + 3) / 4;
   for (uint32_t i = thread_index(); i < quads * chunk.key_dim; i += kGdnConvThreads) {
-    const uint32_t at = i / quads * kGdnChunk + i % quads * 4;
-    async_copy<16>(panel + at, chunk.pending + at);
+    const uint32_t d = i / quads, place = i % quads * 4;
+    const uint32_t from = place < kMaxVerifyRows ? place + chunk.early : place;
+    async_copy<16>(panel + d * kGdnChunk + place, chunk.pending + d * kGdnKeyPlaces + from);
   }
   async_commit();
 }
@@ -337,7 +338,8 @@ ATLAS_DEVICE_KERNEL_BLOCKS(gdn_conv, GdnConvParams, kGdnConvThreads, kGdnConvBlo
   chunk.query_offset = head * padded;
   chunk.key_offset = (shape.key_heads + head) * padded;
   chunk.key_dim = shape.key_dim;
-  chunk.pending = slot + gdn_slot_keys(shape) + uint64_t{head} * shape.key_dim * kGdnChunk;
+  chunk.pending = slot + gdn_slot_keys(shape) + uint64_t{head} * shape.key_dim * kGdnKeyPlaces;
+  chunk.early = gdn_early_keys(tile.index);
   float* panel = shared_memory<float>();
   float* vectors = panel + gdn_conv_panel_floats(shape.key_dim);
   const bool few = !of_values && gdn_conv_panel_floats(shape.key_dim) != 0 &&
@@ -398,10 +400,11 @@ ATLAS_DEVICE_KERNEL(gdn_keep, GdnKeepParams, kGdnKeepThreads) {
   const uint64_t row_floats = gdn_row_floats(shape);
   const float* mixed =
       params.mixed + first_row * row_floats + (shape.key_heads + head) * gdn_padded(shape.key_dim);
-  float* keys = slot + gdn_slot_keys(shape) + uint64_t{head} * shape.key_dim * kGdnChunk + place;
+  float* keys = slot + gdn_slot_keys(shape) + uint64_t{head} * shape.key_dim * kGdnKeyPlaces;
   for (uint32_t i = thread_index(); i < rows * shape.key_dim; i += kGdnKeepThreads) {
     const uint32_t row = i % rows, d = i / rows;
-    store(keys + d * kGdnChunk + row, load(mixed + row * row_floats + d));
+    store(keys + d * kGdnKeyPlaces + gdn_key_place(span.index + skipped + row),
+          load(mixed + row * row_floats + d));
   }
   const uint32_t of_key = shape.value_heads / shape.key_heads;
   float* decays = slot + gdn_slot_decays(shape) + place;

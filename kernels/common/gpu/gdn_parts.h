@@ -26,10 +26,11 @@ ATLAS_DEVICE RowSpan load_span(const RowSpan* from) {
 /// the step's rows have [first, end), those before are the slot's pending ones.
 struct DeltaChunk {
   const float* rows;     // what a row of place 0 would be: queries and keys stand at offsets of it
-  const float* pending;  // keys of the slot [key_dim, kGdnChunk]
+  const float* pending;  // keys of the slot [key_dim, kGdnKeyPlaces]
   uint64_t row_floats;
   uint32_t query_offset, key_offset;
   uint32_t key_dim;
+  uint32_t early;  // gdn_early_keys of the pending ones
   uint32_t first, end;
 
   ATLAS_DEVICE const float* query(uint32_t place) const {
@@ -41,9 +42,10 @@ struct DeltaChunk {
   /// Four elements of a pending key; 0 past the head.
   ATLAS_DEVICE device::Floats4 pending_key(uint32_t place, uint32_t d) const {
     device::Floats4 four{};
+    const float* from = pending + (place < kMaxVerifyRows ? place + early : place);
     ATLAS_UNROLL
     for (uint32_t e = 0; e < 4; ++e) {
-      if (d + e < key_dim) four.f[e] = device::load(pending + (d + e) * kGdnChunk + place);
+      if (d + e < key_dim) four.f[e] = device::load(from + (d + e) * kGdnKeyPlaces);
     }
     return four;
   }

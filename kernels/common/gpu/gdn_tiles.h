@@ -26,6 +26,12 @@ struct NoGather {
   static constexpr bool kSome = false;
   ATLAS_DEVICE bool has(uint32_t, uint32_t) const { return false; }
   ATLAS_DEVICE device::Floats4 get(uint32_t, uint32_t) const { return {}; }
+  ATLAS_DEVICE uint32_t early() const { return 0; }
+};
+/// The first slice so many floats behind its place.
+struct EarlySlice : NoGather {
+  uint32_t behind;
+  ATLAS_DEVICE uint32_t early() const { return behind; }
 };
 
 /// RDNA has no asynchronous copies: there a slice is under way in registers, and the next one only.
@@ -51,12 +57,12 @@ class DeltaSlices {
     if constexpr (kGdnAsync) {
       ATLAS_UNROLL
       for (uint32_t s = 0; s + 1 < kGdnRing; ++s) {
-        if (s < count_) copy(s);
+        if (s < count_) copy(s, s == 0 ? gather_.early() : 0);
         device::async_commit();
       }
     } else {
       device::Floats4 held[2];
-      fetch(0, held);
+      fetch(0, held, gather_.early());
       put(0, held);
     }
   }
@@ -89,23 +95,23 @@ class DeltaSlices {
   ATLAS_DEVICE float* place(uint32_t s, uint32_t n) const {
     return ring_ + s % kGdnRing * kGdnRingFloats + 4 * slice_item(lane_, n);
   }
-  ATLAS_DEVICE void copy(uint32_t s) const {
+  ATLAS_DEVICE void copy(uint32_t s, uint32_t behind = 0) const {
     ATLAS_UNROLL
     for (uint32_t n = 0; n < 2; ++n) {
       if (Gather::kSome && gather_.has(s, slice_item(lane_, n))) {
         device::store_as(place(s, n), gather_.get(s, slice_item(lane_, n)));
       } else {
-        device::async_copy<16>(place(s, n), source_.from[n] + s * source_.step);
+        device::async_copy<16>(place(s, n), source_.from[n] + s * source_.step + behind);
       }
     }
   }
-  ATLAS_DEVICE void fetch(uint32_t s, device::Floats4 (&held)[2]) const {
+  ATLAS_DEVICE void fetch(uint32_t s, device::Floats4 (&held)[2], uint32_t behind = 0) const {
     ATLAS_UNROLL
     for (uint32_t n = 0; n < 2; ++n) {
       if (Gather::kSome && gather_.has(s, slice_item(lane_, n))) {
         held[n] = gather_.get(s, slice_item(lane_, n));
       } else {
-        held[n] = device::load_as<device::Floats4>(source_.from[n] + s * source_.step);
+        held[n] = device::load_as<device::Floats4>(source_.from[n] + s * source_.step + behind);
       }
     }
   }

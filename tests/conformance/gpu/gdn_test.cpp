@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/core.h"
+#include "kernels/common/gpu_products.h"
 #include "tests/support/cpu_targets.h"
 #include "tests/support/delta_steps.h"
 #include "tests/support/gpu_place.h"
@@ -19,13 +21,13 @@ using Schedule = std::vector<std::vector<RowPart>>;
 bool has_fma() { return cpu_targets().front().name != "SCALAR"; }
 
 DeltaSteps on_gpu(const std::string& platform, uint64_t seed, const GdnShape& shape,
-                  uint32_t positions, uint32_t rows) {
-  return {std::make_unique<GpuPlace>(platform, seed), shape, positions, rows};
+                  uint32_t positions, uint32_t rows, DeltaForm form = {}) {
+  return {std::make_unique<GpuPlace>(platform, seed), shape, positions, rows, form};
 }
 
 /// Runs a schedule on the CPU and on every GPU platform in several orders, step by step.
 void same_as_cpu(const GdnShape& shape, const Schedule& schedule, uint32_t positions, uint32_t rows,
-                 const std::vector<uint64_t>& seeds) {
+                 const std::vector<uint64_t>& seeds, DeltaForm form = {}) {
   const CpuPack pack;
   DeltaSteps cpu(pack, shape, positions, rows);
   std::vector<std::vector<float>> expected;
@@ -34,11 +36,12 @@ void same_as_cpu(const GdnShape& shape, const Schedule& schedule, uint32_t posit
     for (const uint64_t seed : seeds) {
       CAPTURE(platform);
       CAPTURE(seed);
-      DeltaSteps gpu = on_gpu(platform, seed, shape, positions, rows);
+      DeltaSteps gpu = on_gpu(platform, seed, shape, positions, rows, form);
       for (size_t i = 0; i < schedule.size(); ++i) {
         CAPTURE(i);
         REQUIRE(same_bits(gpu.step(schedule[i]), expected[i]));
       }
+      CHECK(gpu.ran_few() == form.few);  // the last step of every schedule could be
       for (uint32_t slot = 0; slot < 8; ++slot) {
         const uint32_t anchor = cpu.rows().anchor(slot);
         CAPTURE(slot);
@@ -47,6 +50,43 @@ void same_as_cpu(const GdnShape& shape, const Schedule& schedule, uint32_t posit
       }
     }
   }
+}
+
+/// What the CPU pack makes of heads by norm and gate; all rows' heads side by side.
+std::vector<float> normed(const CpuPack& pack, const GdnShape& shape, std::vector<float> heads,
+                          const std::vector<float>& gates, const std::vector<float>& weight,
+                          bool silu) {
+  const uint32_t n = shape.value_dim, groups = shape.value_heads;
+  const uint64_t stride = uint64_t{groups} * n;
+  const auto rows = static_cast<uint32_t>(heads.size() / stride);
+  float* x = heads.data();
+  pack.run("rms_norm",
+           kernels::RmsNormParams{x, weight.data(), x, &rows, stride, stride, groups, n, n, n, 0,
+                                  1e-6f, nullptr},
+           rows);
+  pack.run("gate_mul",
+           kernels::GateMulParams{x, gates.data(), x, &rows, stride, stride, stride, groups, n, n,
+                                  n, n, silu ? 1u : 0u, nullptr},
+           rows);
+  return heads;
+}
+
+/// Rows of floats in the encoding that products read.
+std::vector<uint8_t> in_bf16(const std::string& platform, const std::vector<float>& values,
+                             uint32_t k) {
+  GpuMachine machine(platform);
+  const auto rows = static_cast<uint32_t>(values.size() / k);
+  const float* x = machine.input("x", values);
+  uint8_t* out = machine.output<uint8_t>("out", rows * kernels::bf16_row_bytes(k));
+  const uint32_t* count = machine.input("rows", std::vector<uint32_t>{rows});
+  const kernels::ProductLaunch launch = kernels::encode_launch(k, rows);
+  const kernels::EncodeParams params{x, out, count, k, kernels::bf16_row_bytes(k), k, 0};
+  const auto report =
+      machine.run(kernels::kEncodeBf16, params, kernels::kEncodeParamsDigest,
+                  {.shape = {static_cast<uint32_t>(launch.x), static_cast<uint32_t>(launch.y), 1,
+                             launch.threads, 0}});
+  REQUIRE(report.ok());
+  return machine.contents(out, uint8_t{0xff});
 }
 
 }  // namespace
@@ -104,6 +144,87 @@ TEST_SUITE("conformance") {
         CAPTURE(seed);
         DeltaSteps steps = on_gpu(platform, seed, shape, kPositions, 8);
         CHECK(same_bits(expected, in_verify_steps(steps, 0, kPositions, seed, kernels::kGdnChunk)));
+      }
+    }
+  }
+
+  TEST_CASE(
+      "gpu: gdn_step has the CPU's bits in decode and verify steps, behind prefill and alone") {
+    if (!has_fma()) return;
+    const DeltaForm few{.few = true};
+    const Schedule schedule = {
+        {{0, 1}},    {{0, 8, 3}}, {{0, 2}},  {{0, 8}},      {{0, 48}}, {{0, 2, 2}},
+        {{0, 3, 1}}, {{0, 8, 7}}, {{0, 55}}, {{0, 1}},      {{0, 1}},  {{0, 63}},
+        {{0, 8, 2}}, {{0, 1}},    {{0, 40}}, {{0, 20, 20}}, {{0, 1}},
+    };
+    for (const GdnShape& shape :
+         {GdnShape{2, 6, 16, 16, 4}, GdnShape{1, 1, 8, 12, 2}, GdnShape{2, 4, 7, 33, 3},
+          GdnShape{3, 3, 20, 8, 1}, GdnShape{1, 2, 100, 72, 4}}) {
+      CAPTURE(shape.key_dim);
+      same_as_cpu(shape, schedule, 300, 64, {0, 1, 2}, few);
+    }
+    same_as_cpu({1, 3, 128, 128, 4},
+                {{{0, 63}}, {{0, 1}}, {{0, 8, 3}}, {{0, 7, 1}}, {{0, 60}}, {{0, 5}}, {{0, 1}}}, 160,
+                64, {3}, few);
+    const Schedule ragged = {
+        {{3, 1}, {5, 8, 2}, {0, 4}},
+        {{0, 60}, {3, 62}, {5, 60}},
+        {{0, 8, 3}, {3, 1}, {5, 2}, {7, 8, 8}},
+        {{3, 1}, {7, 3, 2}, {5, 8, 8}, {0, 1}},
+        {{5, 1}, {7, 8, 1}},
+    };
+    same_as_cpu({2, 6, 16, 16, 4}, ragged, 200, 200, {0, 5}, few);
+  }
+
+  TEST_CASE("gpu: gdn_step gives a row the bits of one long step, from the first row on") {
+    if (!has_fma()) return;
+    const GdnShape shape{1, 2, 12, 20, 4};
+    constexpr uint32_t kPositions = 140;
+    const CpuPack pack;
+    DeltaSteps whole(pack, shape, kPositions, kPositions);
+    const std::vector<float> expected = whole.step({{0, kPositions}});
+    for (const char* platform : kGpuPlatforms) {
+      CAPTURE(platform);
+      for (const std::vector<uint32_t>& sizes : std::vector<std::vector<uint32_t>>{{1}, {4}}) {
+        DeltaSteps steps = on_gpu(platform, sizes[0], shape, kPositions, 8, {.few = true});
+        CHECK(same_bits(expected, in_steps(steps, 0, kPositions, sizes)));
+        CHECK(steps.ran_few());
+      }
+      for (uint32_t seed = 0; seed < 3; ++seed) {
+        CAPTURE(seed);
+        DeltaSteps steps = on_gpu(platform, seed, shape, kPositions, 8, {.few = true});
+        CHECK(same_bits(expected, in_verify_steps(steps, 0, kPositions, seed, kernels::kGdnChunk)));
+      }
+    }
+  }
+
+  TEST_CASE("gpu: gdn_step norms, gates and encodes its heads") {
+    if (!has_fma()) return;
+    const CpuPack pack;
+    for (const GdnShape& shape :
+         {GdnShape{2, 4, 16, 32, 4}, GdnShape{1, 3, 128, 128, 4}, GdnShape{1, 2, 24, 20, 4}}) {
+      CAPTURE(shape.value_dim);
+      for (const char* platform : kGpuPlatforms) {
+        CAPTURE(platform);
+        for (const bool silu : {false, true}) {
+          const uint32_t width = shape.value_heads * shape.value_dim;
+          const bool encodes = width % 128 == 0;
+          DeltaSteps cpu(pack, shape, 90, 80);
+          DeltaSteps gpu = on_gpu(platform, silu, shape, 90, 80,
+                                  {.few = true, .norms = true, .silu = silu, .encodes = encodes});
+          for (const std::vector<RowPart>& parts :
+               {std::vector<RowPart>{{0, 60}, {2, 9}}, std::vector<RowPart>{{0, 4}, {2, 8}},
+                std::vector<RowPart>{{0, 1}}, std::vector<RowPart>{{2, 1}, {0, 5}}}) {
+            const std::vector<float> raw = cpu.step(parts), out = gpu.step(parts);
+            if (!gpu.ran_few()) {
+              CHECK(same_bits(out, raw));
+              continue;
+            }
+            CHECK(same_bits(out, normed(pack, shape, raw, gpu.gates(), gpu.norm_weight(), silu)));
+            if (encodes) CHECK(gpu.encoded() == in_bf16(platform, out, width));
+          }
+          CHECK(gpu.ran_few());
+        }
       }
     }
   }

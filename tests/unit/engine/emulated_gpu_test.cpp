@@ -171,6 +171,12 @@ TEST_CASE("emulated GPU: records of few rows and of many give a token the same b
     CHECK(kernels.contains("route many"));
     CHECK(kernels.contains("combine_inject_norm") == (name == "qwen4_base"));
     CHECK(kernels.contains("combine_experts many"));
+    for (const char* apart : {"gdn_conv", "gdn_attend", "gdn_keep"}) {
+      CAPTURE(apart);
+      CHECK(!kernels.contains(apart));
+      CHECK(kernels.contains(std::string(apart) + " many"));
+    }
+    CHECK(kernels.contains("gdn_step"));
   }
 }
 

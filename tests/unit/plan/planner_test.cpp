@@ -9,6 +9,7 @@
 #include <set>
 
 #include "kernels/common/core_fused.h"
+#include "kernels/common/gdn.h"
 #include "kernels/common/gpu_weights.h"
 #include "kernels/common/linear.h"
 #include "plugins/sdk/guard.h"
@@ -180,6 +181,29 @@ struct FakeAttention {
                         AtlasError* error) {
     sdk::Launch<kernels::ControlFetchParams> launch("attend_test", 1);
     launch.point(&launch.params.control, problem->pages);
+    return launch.emit(sink, error);
+  }
+  static constexpr AtlasAttentionApi kApi{sizeof(AtlasAttentionApi), 0, needs, plan};
+};
+
+/// Gated DeltaNet whose norm and gate it does in steps of few rows a sequence.
+struct FakeDelta {
+  static AtlasCode needs(const AtlasAttentionProblem* problem, AtlasAttentionNeeds* needs,
+                         AtlasError*) {
+    needs->page_tokens = 64;
+    needs->can_norm = problem->span_rows != 0 ? 1 : 0;
+    needs->encoded_offset = offsetof(kernels::GdnStepParams, encoded);
+    sdk::copy_text(needs->state_layout, "test");
+    return ATLAS_OK;
+  }
+  static AtlasCode plan(const AtlasAttentionProblem* problem, const AtlasRecordSink* sink,
+                        AtlasError* error) {
+    sdk::Launch<kernels::GdnStepParams> launch("delta_test", kernels::kGdnStepParamsDigest);
+    launch.point(&launch.params.out, problem->out);
+    if (problem->delta->norms != 0) {
+      launch.point(&launch.params.gate, problem->delta->gate);
+      launch.point(&launch.params.norm_weight, problem->delta->norm_weight);
+    }
     return launch.emit(sink, error);
   }
   static constexpr AtlasAttentionApi kApi{sizeof(AtlasAttentionApi), 0, needs, plan};
@@ -461,6 +485,53 @@ TEST_CASE("planner: on GPUs heads are normed and gated in one record, and encode
         std::vector<std::string>{"norm_gate", "linear_test", "rms_norm", "gate_mul"});
   CHECK(pointed_at(*plan, kDecode, "norm_gate", offsetof(kernels::NormGateParams, gate.encoded)) ==
         "encoded bf16_b32;");
+}
+
+TEST_CASE("planner: Gated DeltaNet takes its heads' norm and gate where the backend does them") {
+  StepBuilder step;
+  const Value heads = step.activation("heads", 128), z = step.activation("z", 128);
+  const Value qkv = step.activation("mixed", 192), b = step.activation("b", 4);
+  const Value y = step.activation("y", 32), from = step.activation("from", 32);
+  const Groups by_head{4, 32, 32};
+  const DeltaOp delta{.backend = "gdn",
+                      .qkv = qkv,
+                      .b = b,
+                      .a = b,
+                      .out = heads,
+                      .key_heads = 1,
+                      .value_heads = 4,
+                      .key_dim = 32,
+                      .value_dim = 32,
+                      .conv_kernel = 1,
+                      .conv = {"conv", 192},
+                      .a_log = {"a_log", 4},
+                      .dt_bias = {"dt_bias", 4}};
+  step.embed({"embed", 96, 32}, from);
+  step.add("delta", delta);
+  step.head_norm(heads, by_head, {"norm", 32}, 1e-5f, heads);
+  step.add("gate", GateMulOp{heads, z, heads, by_head, by_head, by_head, true});
+  step.linear(heads, {{"wide", 32, 128}}, y);
+  step.add("delta", delta);
+  step.head_norm(z, by_head, {"norm", 32}, 1e-5f, z);  // of something else
+  step.add("gate", GateMulOp{z, heads, z, by_head, by_head, by_head, true});
+  const StepProgram steps = around(std::move(step), y);
+  Shapes source = shapes(ATLAS_BF16);
+  source.modules["wide"] = {32, 128, ATLAS_BF16};
+  source.vectors["conv"] = 192;
+  source.vectors["a_log"] = source.vectors["dt_bias"] = 4;
+  const auto plan =
+      plan_with(source, steps, {{"encoded", &EncodedQuant::kApi}},
+                {{"gdn", &FakeDelta::kApi}, {"gqa", &FakeAttention::kApi}}, {}, "h200");
+  REQUIRE_MESSAGE(plan, plan.error().message());
+  CHECK(kernels_between(*plan, kDecode) ==
+        std::vector<std::string>{"delta_test", "linear_test", "delta_test", "norm_gate"});
+  CHECK(kernels_between(*plan, kPrefill) == std::vector<std::string>{"delta_test", "norm_gate",
+                                                                     "linear_test", "delta_test",
+                                                                     "norm_gate"});
+  CHECK(pointed_at(*plan, kDecode, "delta_test", offsetof(kernels::GdnStepParams, encoded)) ==
+        "encoded bf16_b32;");
+  CHECK(pointed_at(*plan, kDecode, "delta_test", offsetof(kernels::GdnStepParams, gate)) ==
+        "activation z;");
 }
 
 TEST_CASE("planner: on GPUs few rows choose experts, and combine and inject them, in one record") {
