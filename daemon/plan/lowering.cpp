@@ -23,9 +23,6 @@ Status check_groups(const char* what, const Groups& groups, const Value& value) 
   return {};
 }
 
-/// Operations that one record does, at most.
-constexpr size_t kMostTogether = 3;
-
 }  // namespace
 
 Status StepLowering::run() {
@@ -34,14 +31,7 @@ Status StepLowering::run() {
   for (index_ = 0; index_ < operations.size(); ++index_) {
     const NamedOperation& named = operations[index_];
     name_ = named.name;
-    begin(named.mark);
-    const std::span<const NamedOperation> rest = std::span(operations).subspan(index_);
-    size_t of_branch = 1;
-    while (of_branch < std::min<size_t>(rest.size(), kMostTogether) &&
-           rest[of_branch].mark == Mark::kNone) {
-      ++of_branch;
-    }
-    const auto together = lower_together(rest.first(of_branch));
+    const auto together = lower_together(std::span(operations).subspan(index_));
     if (!together) return together.error().with_context(named.name);
     if (*together != 0) {
       index_ += *together - 1;
@@ -162,12 +152,6 @@ Status StepLowering::commit_record() {
 
 // ---- Branches
 // ------------------------------------------------------------------------------------
-
-void StepLowering::begin(Mark mark) {
-  if (mark == Mark::kFork) fork();
-  if (mark == Mark::kBranch) branch();
-  if (mark == Mark::kJoin) join();
-}
 
 void StepLowering::fork() {
   if (!beside_) return;

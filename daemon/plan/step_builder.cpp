@@ -51,7 +51,7 @@ Value StepBuilder::activation(const std::string& name, uint64_t width, RowDomain
 void StepBuilder::add(const char* name, Operation operation) {
   program_.operations.push_back(
       {scope_.empty() ? std::string(name) : fmt::format("{}.{}", scope_, name),
-       std::move(operation), std::exchange(mark_, Mark::kNone)});
+       std::move(operation)});
 }
 
 void StepBuilder::rms_norm(Value x, VectorName weight, float epsilon, Value y) {

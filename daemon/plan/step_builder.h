@@ -199,13 +199,9 @@ std::optional<Value> written_value(const Operation& operation);
 /// The name of an activation's buffer in a plan.
 std::string activation_buffer_name(const std::string& activation);
 
-/// What an operation begins: branches, the next one of them, or what follows all of them.
-enum class Mark { kNone, kFork, kBranch, kJoin };
-
 struct NamedOperation {
   std::string name;
   Operation operation;
-  Mark mark = Mark::kNone;
 };
 
 /// A model's step as operations; the same for all buckets.
@@ -226,20 +222,6 @@ class StepBuilder {
   /// Appends an operation. Its shapes are the planner's to check.
   void add(const char* name, Operation operation);
 
-  /// The operations that `first` appends and those that `second` does need nothing of each other,
-  /// and may run at the same time. Both append at least one, and something follows. A plan in which
-  /// one of them writes what the other reads or writes is refused.
-  template <typename First, typename Second>
-  void beside(First&& first, Second&& second) {
-    mark_ = Mark::kFork;
-    first();
-    ATLAS_CHECK(mark_ == Mark::kNone, "a first branch without operations");
-    mark_ = Mark::kBranch;
-    second();
-    ATLAS_CHECK(mark_ == Mark::kNone, "a second branch without operations");
-    mark_ = Mark::kJoin;
-  }
-
   void embed(WeightName weight, Value y) { add("embed", EmbedOp{std::move(weight), y}); }
   void rms_norm(Value x, VectorName weight, float epsilon, Value y);
   /// Heads of `groups.width` columns, each normed by itself with one weight for all.
@@ -258,7 +240,6 @@ class StepBuilder {
  private:
   std::string scope_;
   StepProgram program_;
-  Mark mark_ = Mark::kNone;  // of the next operation
 };
 
 }  // namespace atlas::plan

@@ -122,7 +122,6 @@ class StepLowering {
   void branch();
   void join();
   void end_branch();
-  void begin(Mark mark);
 
   // lowering_products.cpp
   Status lower(const EmbedOp& op);

@@ -195,44 +195,38 @@ void delta_block(StepBuilder& step, const ModelConfig& c, const Rows& rows,
   const uint64_t keys = uint64_t{g.key_heads} * g.key_dim;
   const uint64_t values = uint64_t{g.value_heads} * g.value_dim;
   const uint64_t channels = 2 * keys + values;
-  const Value qkv_b_a = rows.value("delta_projected", channels + 2 * uint64_t{g.value_heads});
+  const Value all = rows.value("delta_projected", channels + values + 2 * uint64_t{g.value_heads});
   const DeltaInputs in{
-      .qkv = qkv_b_a.columns(0, channels),
-      .z = rows.value("delta_gate", values),
-      .b = qkv_b_a.columns(channels, g.value_heads),
-      .a = qkv_b_a.columns(channels + g.value_heads, g.value_heads),
-  };
-  const Value heads = rows.value("delta_heads", values);
-  const auto recurrence = [&] {
-    step.add("delta", plan::DeltaOp{.backend = "gdn",
-                                    .layer = layer,
-                                    .qkv = in.qkv,
-                                    .b = in.b,
-                                    .a = in.a,
-                                    .out = heads,
-                                    .key_heads = g.key_heads,
-                                    .value_heads = g.value_heads,
-                                    .key_dim = g.key_dim,
-                                    .value_dim = g.value_dim,
-                                    .conv_kernel = g.conv_kernel,
-                                    .conv = {module + ".conv1d.weight", channels * g.conv_kernel},
-                                    .a_log = {module + ".A_log", g.value_heads},
-                                    .dt_bias = {module + ".dt_bias", g.value_heads}});
+      .qkv = all.columns(0, channels),
+      .z = all.columns(channels, values),
+      .b = all.columns(channels + values, g.value_heads),
+      .a = all.columns(channels + values + g.value_heads, g.value_heads),
   };
   if (g.fused_projections) {
     interleaved_projections(step, c, rows, module, u, in);
-    recurrence();
   } else {
     step.linear(u,
                 {{module + ".in_proj_qkv", channels, c.hidden},
+                 {module + ".in_proj_z", values, c.hidden},
                  {module + ".in_proj_b", g.value_heads, c.hidden},
                  {module + ".in_proj_a", g.value_heads, c.hidden}},
-                qkv_b_a);
-    // Only the gate waits for z.
-    step.beside(recurrence, [&] {
-      step.linear(u, {{module + ".in_proj_z", values, c.hidden}}, in.z);
-    });
+                all);
   }
+  const Value heads = rows.value("delta_heads", values);
+  step.add("delta", plan::DeltaOp{.backend = "gdn",
+                                  .layer = layer,
+                                  .qkv = in.qkv,
+                                  .b = in.b,
+                                  .a = in.a,
+                                  .out = heads,
+                                  .key_heads = g.key_heads,
+                                  .value_heads = g.value_heads,
+                                  .key_dim = g.key_dim,
+                                  .value_dim = g.value_dim,
+                                  .conv_kernel = g.conv_kernel,
+                                  .conv = {module + ".conv1d.weight", channels * g.conv_kernel},
+                                  .a_log = {module + ".A_log", g.value_heads},
+                                  .dt_bias = {module + ".dt_bias", g.value_heads}});
   // DeltaNet's own norm has a plain gain in every model.
   const Groups by_head{g.value_heads, g.value_dim, g.value_dim};
   step.head_norm(heads, by_head, {module + ".norm.weight", g.value_dim}, c.rms_eps, heads);

@@ -629,49 +629,6 @@ TEST_CASE("planner: on GPUs few rows' products of different formats run beside o
   CHECK(forks_of(plan_on("h200", &SilentQuant::kApi), kDecode).empty());
 }
 
-TEST_CASE("planner: on GPUs what a program says to be independent runs beside one another") {
-  const auto plan_of = [](bool conflict) {
-    StepBuilder step;
-    const Value x = step.activation("x", 32), a = step.activation("a", 32);
-    const Value b = step.activation("b", 32), y = step.activation("y", 32);
-    step.embed({"embed", 96, 32}, x);
-    step.beside(
-        [&] {
-          step.add("silu", SiluOp{x, a, 1.0f});
-        },
-        [&] {
-          step.linear(x, {{"o", 32, 32}}, b);
-          step.add("silu", SiluOp{b, conflict ? a : b, 1.0f});
-        });
-    step.add("add", AddOp{a, b});
-    step.linear(b, {{"o", 32, 32}}, y);
-    return plan_with(shapes(ATLAS_BF16), around(std::move(step), y),
-                     {{"encoded", &EncodedQuant::kApi}}, {{"gqa", &FakeAttention::kApi}}, {},
-                     "h200");
-  };
-  const auto plan = plan_of(false);
-  REQUIRE_MESSAGE(plan, plan.error().message());
-  CHECK(kernels_between(*plan, kDecode) == std::vector<std::string>{"silu", "encode_test",
-                                                                    "linear_test", "silu", "add",
-                                                                    "encode_test", "linear_test"});
-  CHECK(forks_of(*plan, kDecode) ==
-        std::map<uint32_t, std::vector<uint32_t>>{{3, {1}}, {6, {2, 5}}});
-  CHECK(forks_of(*plan, kPrefill).empty());
-  // What a branch encodes is its own.
-  std::set<std::string> places;
-  for (const uint32_t i : {3, 7}) {
-    const Record& record = plan->find(kDecode)->records[i];
-    REQUIRE(record.kernel == "encode_test");
-    places.insert(plan->buffers[record.relocations[0].target.buffer].name);
-  }
-  CHECK(places == std::set<std::string>{"encoded bf16_b32", "encoded bf16_b32 of branch 1"});
-
-  const auto refused = plan_of(true);
-  REQUIRE(!refused);
-  CHECK(refused.error().code() == Code::kInternal);
-  CHECK(refused.error().message().find("both name buffer 'activation a'") != std::string::npos);
-}
-
 TEST_CASE("planner: pages hold every attention layer, and one page is for scratch") {
   const auto plan = plan_with(shapes(ATLAS_Q8_0), program());
   REQUIRE(plan);
