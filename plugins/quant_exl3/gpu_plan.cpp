@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/common/exl3_wgmma.h"
+#include "kernels/common/gpu_products.h"
 #include "kernels/common/platforms.h"
 #include "kernels/common/tuning.h"
 #include "plugins/quant_exl3/product.h"
@@ -158,8 +159,9 @@ AtlasCode emit_many(Exl3Lanes lanes, const Product& first, const Product& part, 
 }
 
 /// All parts at once; rows are encoded, or by the kernel.
-AtlasCode emit_few(Exl3Lanes lanes, std::span<const Product> parts, Way way,
-                   const Workspace& workspace, const AtlasRecordSink* sink, AtlasError* error) {
+AtlasCode emit_few(const kernels::GpuTraits& gpu, Exl3Lanes lanes, std::span<const Product> parts,
+                   Way way, const Workspace& workspace, const AtlasRecordSink* sink,
+                   AtlasError* error) {
   const Product& first = parts.front();
   const std::string name = product_kernel(way, first.format);
   sdk::Launch<kernels::Exl3FewParams> launch(name.c_str(), kernels::kExl3FewParamsDigest);
@@ -207,7 +209,9 @@ AtlasCode emit_few(Exl3Lanes lanes, std::span<const Product> parts, Way way,
   const uint32_t runs = first.experts == 0 ? 1 : std::min(first.max_rows, first.experts);
   launch.grid(static_cast<uint32_t>(blocks), runs, kernels::exl3_segments(params.k));
   launch.block(kernels::kExl3FewThreads);
-  launch.shared_bytes(kernels::exl3_few_shared(lanes, first.format.units, way == Way::kAlone));
+  launch.shared_bytes(
+      std::max(kernels::exl3_few_shared(lanes, first.format.units, way == Way::kAlone),
+               kernels::spread_shared(gpu, blocks * runs * kernels::exl3_segments(params.k))));
   launch.bytes_read(first.busy * read);
   return launch.emit(sink, error);
 }
@@ -250,7 +254,7 @@ AtlasCode plan_gpu_products(const char* platform, std::span<const Product> parts
         first, parts[i], way, behind(first.workspace, i * workspace.part), workspace, sink, error);
     if (code != ATLAS_OK) return code;
   }
-  return emit_few(lanes, parts, way, workspace, sink, error);
+  return emit_few(*kernels::gpu_traits(platform), lanes, parts, way, workspace, sink, error);
 }
 
 AtlasCode plan_gpu_gather(const AtlasGatherProblem& problem, Format format,
