@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/common/gpu_float.h"
+#include "kernels/common/gpu_wgmma.h"
 #include "kernels/common/packed_float.h"
 #include "plugins/abi/atlas_plugin.h"
 
@@ -52,6 +53,11 @@ constexpr Format gpu_float_format(const char* name, AtlasDType dtype, const char
   format.pack = pack_gpu_floats_of<kFamily, kLayout>;
   format.wide = gpu_float_wide(kLayout);
   format.divides = true;
+  if (kFamily == MatrixFamily::kMma && kLayout == FloatLayout::kBF16) {
+    format.linear_wgmma = "linear_bf16_wgmma";
+    format.grouped_wgmma = "grouped_bf16_wgmma";
+    format.wgmma_bytes = kWgmmaStage / kFloatUnit * gpu_float_unit_bytes(kLayout);
+  }
   return format;
 }
 /// The names of a format's kernels on GPUs.
@@ -64,6 +70,16 @@ constexpr Format gpu_float_format(const char* name, AtlasDType dtype, const char
     line.grouped_many = "grouped_" #name "_many"; \
     return line;                                  \
   }                                               \
+  (format)
+/// The same with the kernels of wgmma, for the table of platforms with mma.sync. `bytes`: of a unit
+/// of `unit` elements of a group of 16 rows.
+#define ATLAS_WGMMA_KERNELS(format, name, bytes, unit)                   \
+  [](auto line) constexpr {                                              \
+    line.linear_wgmma = "linear_" #name "_wgmma";                        \
+    line.grouped_wgmma = "grouped_" #name "_wgmma";                      \
+    line.wgmma_bytes = ::atlas::kernels::kWgmmaStage / (unit) * (bytes); \
+    return line;                                                         \
+  }                                                                      \
   (format)
 #define ATLAS_GPU_FLOAT_FORMAT(Format, kFamily, family, name, NAME)                        \
   ATLAS_GPU_KERNELS(                                                                       \

@@ -74,6 +74,10 @@ constexpr uint64_t bf16_row_bytes(uint64_t k) {
   return bf16_sums_offset(k) + encoded_elements(k) / kBlockElements * sizeof(float);
 }
 
+/// Products by wgmma (gpu_wgmma.h) take so much of k at a time: a row of it is one row of the
+/// instruction's matrix in shared memory.
+inline constexpr uint32_t kWgmmaStage = 64;
+
 /// Contract of products with weights that are sums of at most three bf16 numbers, without scales
 /// within a row.
 inline constexpr char kBf16Contract[] = "bf16_k16_s256";

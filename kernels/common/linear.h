@@ -24,7 +24,7 @@ ATLAS_PARAMS(LinearParams,
   uint32_t n;
   uint32_t k;
   uint32_t epilogue;  // ATLAS_EPILOGUE_*
-  uint32_t tiles;  // GPU, few rows: groups of 16 outputs of a block
+  uint32_t tiles;  // GPU, few rows: groups of 16 outputs of a block; wgmma: a tile's size (gpu_wgmma.h)
 );
 
 /// Products of experts: row i of y is the product of row source(i) of x with the weight of the expert e
@@ -42,7 +42,7 @@ ATLAS_PARAMS(GroupedParams,
   uint32_t k;
   uint32_t experts;
   uint32_t tasks;  // the grid
-  uint32_t tiles;  // GPU, few rows: groups of 16 outputs of a block
+  uint32_t tiles;  // GPU, few rows: groups of 16 outputs of a block; wgmma: a tile's size
   uint32_t by_row;  // GPU, few rows: blocks are counted by rows; where others do a row, its do nothing
 );
 

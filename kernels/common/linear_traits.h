@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "kernels/common/cpu_linear.h"
-#include "kernels/common/gpu_products.h"
+#include "kernels/common/gpu_wgmma.h"
 
 namespace atlas::kernels {
 
@@ -30,6 +30,9 @@ struct LinearTraits {
                                    uint64_t k, uint32_t max_rows) {
     const GpuTraits* gpu = gpu_traits(platform);
     if (gpu == nullptr) return tasks(linear_tasks(static_cast<uint32_t>(n)));
+    if (format.wgmma_bytes != 0 && takes_wgmma(platform, n, k, max_rows)) {
+      return linear_wgmma_launch(n, max_rows, format.wgmma_bytes);
+    }
     return linear_launch(*gpu, takes_many(platform, n, k, max_rows), format.wide, n, k, max_rows,
                          format.divides ? format.group_bytes(k) : 0);
   }
@@ -40,6 +43,9 @@ struct LinearTraits {
     // Every row has one expert, so there are never more at work than rows.
     const uint32_t busy = max_rows < experts ? max_rows : experts;
     if (gpu == nullptr) return tasks(grouped_tasks(static_cast<uint32_t>(n), busy));
+    if (format.wgmma_bytes != 0 && takes_wgmma_grouped(platform, n, k, experts, max_rows)) {
+      return grouped_wgmma_launch(n, experts, max_rows, format.wgmma_bytes);
+    }
     return grouped_launch(*gpu, takes_many_grouped(platform, n, k, experts, max_rows), format.wide,
                           n, k, experts, max_rows);
   }

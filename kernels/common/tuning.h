@@ -12,6 +12,10 @@ enum class Choice : uint32_t {
   kLinearMany,
   /// Rows an expert above which products of experts do.
   kExpertsMany,
+  /// Rows of a bucket above which products take the kernel of wgmma, where their format has one.
+  kLinearWgmma,
+  /// Rows an expert above which products of experts do.
+  kExpertsWgmma,
   /// Rows above which EXL3's rows are encoded by a launch of their own.
   kExl3Few,
   /// Rows above which EXL3's products take the kernel for many rows.
@@ -37,6 +41,8 @@ struct TuningEntry {
 inline constexpr TuningEntry kTuning[] = {
     {"h200", Choice::kLinearMany, 48, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExpertsMany, 16, 0, ~0ull, 0, ~0ull},
+    {"h200", Choice::kLinearWgmma, 32, 0, ~0ull, 0, ~0ull},
+    {"h200", Choice::kExpertsWgmma, 16, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExl3Few, 0, 65536, 4294967295, 0, ~0ull},
     {"h200", Choice::kExl3Few, 2, 0, ~0ull, 0, ~0ull},
     {"h200", Choice::kExl3Many, 24, 4096, 4294967295, 0, ~0ull},

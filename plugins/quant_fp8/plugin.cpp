@@ -85,8 +85,15 @@ constexpr sdk::PackedFormat gpu_format(sdk::PackedFormat format, const char* con
         gpu_format<Fp8Scales::kMx>(ATLAS_GPU_KERNELS(kCpu[2], mxfp8),                            \
                                    kernels::kBf16BlocksContract, "mxfp8 " family " v1")          \
   }
-constexpr std::array<sdk::PackedFormat, 3> kMma = ATLAS_GPU_FP8("mma");
 constexpr std::array<sdk::PackedFormat, 3> kWmma = ATLAS_GPU_FP8("wmma");
+constexpr std::array<sdk::PackedFormat, 3> kMma = [] {
+  std::array<sdk::PackedFormat, 3> formats = ATLAS_GPU_FP8("mma");
+  formats[0] =
+      ATLAS_WGMMA_KERNELS(formats[0], fp8, kernels::kGpuFp8UnitBytes, kernels::kGpuFp8Unit);
+  formats[1] =
+      ATLAS_WGMMA_KERNELS(formats[1], fp8_b128, kernels::kGpuFp8UnitBytes, kernels::kGpuFp8Unit);
+  return formats;
+}();
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Failure(ATLAS_INVALID_ARGUMENT, message);
@@ -268,7 +275,8 @@ constexpr AtlasPlugin kPlugin = sdk::quant_plugin(&kApi);
 }  // namespace
 }  // namespace atlas::quant_fp8
 
-ATLAS_DESCRIPTOR(atlas::sdk::describe_products<atlas::quant_fp8::Traits>(
+ATLAS_DESCRIPTOR(atlas::sdk::describe_products<atlas::quant_fp8::Traits,
+                                               atlas::sdk::h200_kernels(atlas::quant_fp8::kMma)>(
     atlas::sdk::Identity{ATLAS_KIND_QUANT, "fp8", "0.1.0", "Apache-2.0"}, atlas::quant_fp8::kCpu,
     std::array<const char*, 0>{}, atlas::quant_fp8::kMma, std::array{atlas::kernels::kEncodeBf16}));
 

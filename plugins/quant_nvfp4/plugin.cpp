@@ -55,7 +55,8 @@ constexpr sdk::PackedFormat make_gpu_format(const char* layout) {
   format.group_bytes = kernels::gpu_nvfp4_group_bytes;
   return format;
 }
-constexpr std::array kMma = {make_gpu_format("nvfp4 mma v1")};
+constexpr std::array kMma = {ATLAS_WGMMA_KERNELS(
+    make_gpu_format("nvfp4 mma v1"), nvfp4, kernels::kGpuNvfp4UnitBytes, kernels::kGpuNvfp4Unit)};
 constexpr std::array kWmma = {make_gpu_format("nvfp4 wmma v1")};
 
 [[noreturn]] void refuse(const std::string& message) {
@@ -213,7 +214,8 @@ constexpr AtlasPlugin kPlugin = sdk::quant_plugin(&kApi);
 }  // namespace
 }  // namespace atlas::quant_nvfp4
 
-ATLAS_DESCRIPTOR(atlas::sdk::describe_products<atlas::quant_nvfp4::Traits>(
+ATLAS_DESCRIPTOR(atlas::sdk::describe_products<atlas::quant_nvfp4::Traits,
+                                               atlas::sdk::h200_kernels(atlas::quant_nvfp4::kMma)>(
     atlas::sdk::Identity{ATLAS_KIND_QUANT, "nvfp4", "0.1.0", "Apache-2.0"},
     atlas::quant_nvfp4::kCpu, std::array{atlas::kernels::kEncodeI16B32}, atlas::quant_nvfp4::kMma,
     std::array{atlas::kernels::kEncodeBf16}));

@@ -100,6 +100,6 @@ consteval DescriptorNote<P, K> describe(const Identity& identity,
 }  // namespace atlas::sdk
 
 /// `ATLAS_DESCRIPTOR(describe(...))` once in a plugin places the note.
-#define ATLAS_DESCRIPTOR(expression)                              \
+#define ATLAS_DESCRIPTOR(...)                                     \
   extern "C" __attribute__((section(".note.atlas"), used, retain, \
-                            aligned(4))) constexpr auto atlas_descriptor_note = (expression)
+                            aligned(4))) constexpr auto atlas_descriptor_note = (__VA_ARGS__)

@@ -13,7 +13,8 @@
 //     static std::span<const PackedFormat> formats(std::string_view platform);  // empty: not
 //     served
 //     // How a platform runs a record: a struct with blocks x, y and z, threads, shared_bytes,
-//     // workspace_bytes, tiles, by_row, and whether it takes the kernel for many rows.
+//     // workspace_bytes, tiles, by_row, and whether it takes the kernel for many rows or that of
+//     // wgmma.
 //     static Work linear_work(platform, format, n, k, max_rows);
 //     static Work grouped_work(platform, format, n, k, experts, max_rows);
 //     static Work encode_work(platform, k, max_rows);
@@ -58,8 +59,11 @@ struct PackedFormat {
   void (*pack)(const uint8_t* const* rows, uint64_t k, uint8_t* out);
   const char* linear_many = nullptr;  // kernels for many rows, where a platform has them
   const char* grouped_many = nullptr;
-  bool wide = false;     // for the platform's work
-  bool divides = false;  // for the platform's work: k may be divided over blocks
+  const char* linear_wgmma = nullptr;  // variants of those, which h200 alone has
+  const char* grouped_wgmma = nullptr;
+  uint32_t wgmma_bytes = 0;  // with them, for the platform's work: 64 elements of a group of rows
+  bool wide = false;         // for the platform's work
+  bool divides = false;      // for the platform's work: k may be divided over blocks
 };
 
 template <class Traits>
@@ -305,8 +309,9 @@ class PackedLinear {
       check_present(problem->row_count, "the row count");
       const auto work = linear_work(*problem, format);
       if (work.workspace_bytes != 0) check_present(problem->workspace, "the workspace");
-      Launch<typename Traits::Linear> launch(work.many ? format.linear_many : format.linear,
-                                             Traits::kLinearDigest);
+      Launch<typename Traits::Linear> launch(
+          kernel_of(work, format.linear, format.linear_many, format.linear_wgmma),
+          Traits::kLinearDigest);
       launch.point(&launch.params.x, problem->x);
       launch.point(&launch.params.weight, problem->weight);
       launch.point(&launch.params.y, problem->y);
@@ -328,6 +333,12 @@ class PackedLinear {
   template <class Problem>
   static uint64_t encoded_bytes(const Problem& problem) {
     return Traits::encoded_row_bytes(problem.platform, problem.k);
+  }
+
+  template <class Work>
+  static const char* kernel_of(const Work& work, const char* few, const char* many,
+                               const char* wgmma) {
+    return work.wgmma ? wgmma : work.many ? many : few;
   }
 
   /// Grid, block and shared memory of a record.
@@ -393,8 +404,9 @@ class PackedLinear {
       const uint32_t busy = std::min(problem->max_rows, problem->experts);
       const auto work = Traits::grouped_work(problem->platform, format, problem->n, problem->k,
                                              problem->experts, problem->max_rows);
-      Launch<typename Traits::Grouped> launch(work.many ? format.grouped_many : format.grouped,
-                                              Traits::kGroupedDigest);
+      Launch<typename Traits::Grouped> launch(
+          kernel_of(work, format.grouped, format.grouped_many, format.grouped_wgmma),
+          Traits::kGroupedDigest);
       launch.point(&launch.params.x, problem->x);
       launch.point(&launch.params.weight, problem->weight);
       launch.point(&launch.params.y, problem->y);
@@ -510,9 +522,21 @@ constexpr AtlasPlugin quant_plugin(const AtlasQuantApi* api) {
           nullptr};
 }
 
+/// Kernels of a table's formats that h200 alone has.
+template <size_t kCount>
+constexpr size_t h200_kernels(const std::array<PackedFormat, kCount>& formats) {
+  size_t count = 0;
+  for (const PackedFormat& format : formats) {
+    count += format.linear_wgmma != nullptr ? 2 : 0;
+  }
+  return count;
+}
+
 /// The descriptor of a plugin for the CPU and the three GPU platforms: every kernel of its tables
-/// on each (the GPU platforms' have the same names), and the kernels that encode inputs.
-template <class Traits, size_t kCpu, size_t kCpuEncodes, size_t kGpu, size_t kGpuEncodes>
+/// on each (the GPU platforms' have the same names), and the kernels that encode inputs. kH200: of
+/// the GPU formats, h200_kernels.
+template <class Traits, size_t kH200 = 0, size_t kCpu, size_t kCpuEncodes, size_t kGpu,
+          size_t kGpuEncodes>
 consteval auto describe_products(const Identity& identity,
                                  const std::array<PackedFormat, kCpu>& cpu,
                                  const std::array<const char*, kCpuEncodes>& cpu_encodes,
@@ -520,9 +544,15 @@ consteval auto describe_products(const Identity& identity,
                                  const std::array<const char*, kGpuEncodes>& gpu_encodes) {
   constexpr std::array<std::string_view, 3> kGpus = {"h200", "gb10", "strix-hip"};
   std::array<AtlasDescriptorKernel,
-             3 * kCpu + kCpuEncodes + kGpus.size() * (5 * kGpu + kGpuEncodes)>
+             3 * kCpu + kCpuEncodes + kGpus.size() * (5 * kGpu + kH200 + kGpuEncodes)>
       all{};
   size_t at = 0;
+  const auto add_h200 = [&](std::string_view platform, const char* kernel, uint64_t digest,
+                            std::string_view reason, const char* fallback) consteval {
+    all[at++] = platform == "h200" ? required_kernel(platform, kernel, digest)
+                                   : optional_kernel(platform, kernel, digest, reason, fallback);
+  };
+  constexpr std::string_view kVariant = "h200 only: a variant of the kernel for many rows";
   const auto add = [&](std::string_view platform, const auto& formats,
                        const auto& encodes) consteval {
     for (const PackedFormat& format : formats) {
@@ -532,6 +562,12 @@ consteval auto describe_products(const Identity& identity,
       if (format.linear_many == nullptr) continue;
       all[at++] = required_kernel(platform, format.linear_many, Traits::kLinearDigest);
       all[at++] = required_kernel(platform, format.grouped_many, Traits::kGroupedDigest);
+      if (format.linear_wgmma != nullptr) {
+        add_h200(platform, format.linear_wgmma, Traits::kLinearDigest, kVariant,
+                 format.linear_many);
+        add_h200(platform, format.grouped_wgmma, Traits::kGroupedDigest, kVariant,
+                 format.grouped_many);
+      }
     }
     for (const char* encode : encodes) {
       all[at++] = required_kernel(platform, encode, Traits::kEncodeDigest);
@@ -542,6 +578,7 @@ consteval auto describe_products(const Identity& identity,
     return describe(identity, std::array<std::string_view, 1>{"cpu"}, all);
   } else {
     for (const std::string_view platform : kGpus) add(platform, gpu, gpu_encodes);
+    if (at != all.size()) throw "kH200 is not what h200_kernels says";
     return describe(identity, std::array<std::string_view, 4>{"cpu", "h200", "gb10", "strix-hip"},
                     all);
   }

@@ -3,9 +3,11 @@
 // device.h: a kernel that is made of them includes this.
 //
 // Order: what threads write of B, then async_proxy_fence() in each of them, then a barrier, then
-// the instructions. A group of them: wgmma_begin(), instructions, wgmma_commit(). Until a
-// wgmma_wait has taken the group, nothing else touches its sums, changes the words of its A or
-// writes its B. Source: PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Instructions".
+// the instructions; or the barrier, then the fence in each lane that multiplies, then the
+// instructions. A fence waits for all that its thread has under way, asynchronous copies too. A
+// group of them: wgmma_begin(), instructions, wgmma_commit(). Until a wgmma_wait has taken the
+// group, nothing else touches its sums, changes the words of its A or writes its B. Source: PTX
+// ISA 9.0, "Asynchronous Warpgroup Level Matrix Instructions".
 #pragma once
 
 #include "kernels/common/device/device.h"
@@ -46,7 +48,8 @@ ATLAS_DEVICE WgmmaMatrix wgmma_matrix(const void* matrix, uint32_t group_bytes) 
 }
 
 /// What the thread wrote to shared memory before (asynchronous copies that it has waited for too)
-/// is seen by matrix instructions behind the next barrier.
+/// is seen by matrix instructions behind the next barrier; and what lies before a barrier that it
+/// has passed by those that it takes part in from here on.
 ATLAS_DEVICE void async_proxy_fence(ATLAS_SITE_ONLY) {
 #if defined(ATLAS_FORM_CUDA)
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -123,6 +126,9 @@ ATLAS_DEVICE void wgmma_wait_for(WgmmaSums<kColumns>& sums ATLAS_SITE) {
   "%8, %9, %10, %11, %12, %13, %14, %15, "   \
   "%16, %17, %18, %19, %20, %21, %22, %23, " \
   "%24, %25, %26, %27, %28, %29, %30, %31"
+#define ATLAS_WGMMA_D40 \
+  ATLAS_WGMMA_D32       \
+  ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define ATLAS_WGMMA_D48                        \
   ATLAS_WGMMA_D32                              \
   ", %32, %33, %34, %35, %36, %37, %38, %39, " \
@@ -144,6 +150,9 @@ ATLAS_DEVICE void wgmma_wait_for(WgmmaSums<kColumns>& sums ATLAS_SITE) {
 #define ATLAS_WGMMA_COLUMNS(type)                                                              \
   if constexpr (kColumns == 64) {                                                              \
     ATLAS_WGMMA(64, type, ATLAS_WGMMA_D32, 32, 33, 34, 35, 36, 37, ATLAS_WGMMA_32(sums.r, 0)); \
+  } else if constexpr (kColumns == 80) {                                                       \
+    ATLAS_WGMMA(80, type, ATLAS_WGMMA_D40, 40, 41, 42, 43, 44, 45, ATLAS_WGMMA_32(sums.r, 0),  \
+                ATLAS_WGMMA_8(sums.r, 32));                                                    \
   } else if constexpr (kColumns == 96) {                                                       \
     ATLAS_WGMMA(96, type, ATLAS_WGMMA_D48, 48, 49, 50, 51, 52, 53, ATLAS_WGMMA_32(sums.r, 0),  \
                 ATLAS_WGMMA_8(sums.r, 32), ATLAS_WGMMA_8(sums.r, 40));                         \
@@ -157,7 +166,7 @@ ATLAS_DEVICE void wgmma_wait_for(WgmmaSums<kColumns>& sums ATLAS_SITE) {
 template <uint32_t kColumns>
 ATLAS_DEVICE void wgmma_f16(WgmmaSums<kColumns>& sums, const MmaA& a, const WgmmaMatrix& inputs,
                             bool add ATLAS_SITE) {
-  static_assert(kColumns == 64 || kColumns == 96 || kColumns == 128);
+  static_assert(kColumns == 64 || kColumns == 80 || kColumns == 96 || kColumns == 128);
 #if defined(ATLAS_FORM_CUDA)
   ATLAS_WGMMA_COLUMNS("f16")
 #else
@@ -168,7 +177,7 @@ ATLAS_DEVICE void wgmma_f16(WgmmaSums<kColumns>& sums, const MmaA& a, const Wgmm
 template <uint32_t kColumns>
 ATLAS_DEVICE void wgmma_bf16(WgmmaSums<kColumns>& sums, const MmaA& a, const WgmmaMatrix& inputs,
                              bool add ATLAS_SITE) {
-  static_assert(kColumns == 64 || kColumns == 96 || kColumns == 128);
+  static_assert(kColumns == 64 || kColumns == 80 || kColumns == 96 || kColumns == 128);
 #if defined(ATLAS_FORM_CUDA)
   ATLAS_WGMMA_COLUMNS("bf16")
 #else

@@ -28,6 +28,8 @@ struct FloatFormat {
     device::Words4 piece[kPieces];
   };
 
+  static constexpr uint32_t kUnitBytes = gpu_float_unit_bytes(kLayout);
+  ATLAS_DEVICE static uint32_t head_bytes(uint32_t) { return 0; }
   ATLAS_DEVICE static uint64_t group_bytes(uint32_t k) { return counter_offset(k) + kGpuFloatTail; }
   ATLAS_DEVICE static uint64_t counter_offset(uint32_t k) {
     return uint64_t{(k + kUnit - 1) / kUnit} * gpu_float_unit_bytes(kLayout);
@@ -36,6 +38,9 @@ struct FloatFormat {
   using Place = const uint8_t*;
   ATLAS_DEVICE static Place place(const uint8_t* group, uint32_t unit, uint32_t) {
     return strand_at(group + uint64_t{unit} * gpu_float_unit_bytes(kLayout));
+  }
+  ATLAS_DEVICE static Place staged(const uint8_t* units) {
+    return units + 16 * device::lane_index();
   }
   ATLAS_DEVICE static Unit load(const uint8_t* group, uint32_t unit, uint32_t k) {
     FromMemory memory;

@@ -28,6 +28,7 @@ struct Fp8Format {
     uint32_t scales[kScaleWords];  // kMx: a byte for each row of the lane
   };
 
+  static constexpr uint32_t kUnitBytes = kGpuFp8UnitBytes;
   ATLAS_DEVICE static uint32_t head_bytes(uint32_t k) {
     uint32_t bytes = 4 * kTileOutputs;
     if (kBlock) bytes = (k + kFp8Block - 1) / kFp8Block * 4;
@@ -46,6 +47,9 @@ struct Fp8Format {
         strand_at(group + head_bytes(k) + uint64_t{unit} * kGpuFp8UnitBytes),
         group + unit * kTileOutputs +
             (kLaneRows == 2 ? 2 * (device::lane_index() / 4) : 8 * (device::lane_index() / 16))};
+  }
+  ATLAS_DEVICE static Place staged(const uint8_t* units) {
+    return {units + 16 * device::lane_index(), nullptr};
   }
   ATLAS_DEVICE static Unit load(const uint8_t* group, uint32_t unit, uint32_t k) {
     FromMemory memory;

@@ -24,6 +24,8 @@ struct Nvfp4Format {
     uint32_t scales[kScaleWords];
   };
 
+  static constexpr uint32_t kUnitBytes = kGpuNvfp4UnitBytes;
+  ATLAS_DEVICE static uint32_t head_bytes(uint32_t) { return kGpuNvfp4Head; }
   ATLAS_DEVICE static uint64_t group_bytes(uint32_t k) {
     return kGpuNvfp4Head + uint64_t{(k + kUnit - 1) / kUnit} * kGpuNvfp4UnitBytes;
   }
@@ -36,6 +38,10 @@ struct Nvfp4Format {
     return {strand_at(at + kGpuNvfp4Scales),
             device::kept(at +
                          (kScaleWords == 2 ? 8 * (device::lane_index() / 4) : 4 * strand_index()))};
+  }
+  ATLAS_DEVICE static Place staged(const uint8_t* units) {
+    return {units + kGpuNvfp4Scales + 16 * device::lane_index(),
+            units + 8 * (device::lane_index() / 4)};
   }
   ATLAS_DEVICE static Unit load(const uint8_t* group, uint32_t unit, uint32_t k) {
     FromMemory memory;

@@ -142,8 +142,10 @@ struct ProductResult {
 
 inline constexpr uint32_t kManyRows = many_rows_of(kFamily), kManyWarpRows = kManyRows / 2;
 inline constexpr uint32_t kManyStageBytes = many_stage_bytes(kFamily);
-/// Threads that copy a row of a stage.
-inline constexpr uint32_t kManyCopiers = kProductThreads / kManyRows;
+/// Threads that copy a row of a stage, 16 bytes each, so that a request is whole sectors of memory;
+/// and rows that each has.
+inline constexpr uint32_t kManyCopiers = kManyRowBytes / 16;
+inline constexpr uint32_t kManyCopies = kManyRows * kManyCopiers / kProductThreads;
 
 template <class F>
 struct ManyUnits {
@@ -179,23 +181,27 @@ ATLAS_DEVICE void load_many_stage(ManyUnits<F>& to, const ProductTiles& tiles, u
 /// Where piece `piece` (16 bytes) of a row's 64 elements stands: two rows that are read together
 /// use different banks.
 ATLAS_DEVICE uint32_t many_flip(uint32_t row) { return row % 2 * 4; }
+/// Row `i` of those that the thread copies.
+ATLAS_DEVICE uint32_t many_line(uint32_t i) {
+  return device::thread_index() / kManyCopiers + i * (kProductThreads / kManyCopiers);
+}
 
-/// Begins the copies of a stage: a thread has a part of a row. Rows past the last repeat it.
+/// Begins the copies of a stage: a thread has a piece of each of its rows. Rows past the last
+/// repeat it.
 template <class F>
-ATLAS_DEVICE void copy_stage_inputs(const uint8_t* row, uint32_t stage, uint32_t k) {
-  const uint32_t slot = stage % kManyStages, line = device::thread_index() / kManyCopiers;
-  constexpr uint32_t kPieces = 8 / kManyCopiers;
-  const uint32_t part = device::thread_index() % kManyCopiers;
+ATLAS_DEVICE void copy_stage_inputs(const uint8_t* const (&rows)[kManyCopies], uint32_t stage,
+                                    uint32_t k) {
+  const uint32_t slot = stage % kManyStages, piece = device::thread_index() % kManyCopiers;
   uint8_t* to = device::shared_memory<uint8_t>(kProductSharedHead) + slot * kManyStageBytes;
   ATLAS_UNROLL
-  for (uint32_t i = 0; i < kPieces; ++i) {
-    const uint32_t piece = part * kPieces + i;
+  for (uint32_t i = 0; i < kManyCopies; ++i) {
+    const uint32_t line = many_line(i);
     device::async_copy<16>(to + line * kManyRowBytes + 16 * (piece ^ many_flip(line)),
-                           row + stage * kManyRowBytes + 16 * piece);
-  }
-  if (F::kMinima && part == 0) {
-    device::async_copy<8>(to + kManyRows * kManyRowBytes + line * 8,
-                          row + bf16_sums_offset(k) + stage * 8);
+                           rows[i] + stage * kManyRowBytes + 16 * piece);
+    if (F::kMinima && piece == 0) {
+      device::async_copy<8>(to + kManyRows * kManyRowBytes + line * 8,
+                            rows[i] + bf16_sums_offset(k) + stage * 8);
+    }
   }
 }
 
@@ -207,14 +213,17 @@ ATLAS_DEVICE void many_rows(const ProductTiles& tiles, const ProductRows& rows,
   constexpr uint32_t kRunStages = F::kRun / kManyStage;
   const uint32_t warp_row = warp_index() / 4 * kManyWarpRows;
   const uint32_t tile = warp_index() % 4 * kTiles;
-  const uint32_t line = thread_index() / kManyCopiers;
-  const uint8_t* row = rows.row(line < rows.count ? line : rows.count - 1);
+  const uint8_t* copied[kManyCopies];
+  ATLAS_UNROLL
+  for (uint32_t i = 0; i < kManyCopies; ++i) {
+    copied[i] = rows.row(many_line(i) < rows.count ? many_line(i) : rows.count - 1);
+  }
   const auto stages = static_cast<uint32_t>(whole_units(tiles.k, kManyStage));
   const bool works = warp_row < rows.count && tile < tiles.count;  // the warp, all lanes alike
 
   ATLAS_UNROLL
   for (uint32_t stage = 0; stage < kManyStages - 1; ++stage) {
-    if (stage < stages) copy_stage_inputs<F>(row, stage, tiles.k);
+    if (stage < stages) copy_stage_inputs<F>(copied, stage, tiles.k);
     async_commit();
   }
   ManyUnits<F> now ATLAS_UNSET;
@@ -224,7 +233,7 @@ ATLAS_DEVICE void many_rows(const ProductTiles& tiles, const ProductRows& rows,
     async_wait<kManyStages - 2>();
     block_barrier();  // the stage's rows are there for all, and the slot that is filled now is free
     if (stage + kManyStages - 1 < stages)
-      copy_stage_inputs<F>(row, stage + kManyStages - 1, tiles.k);
+      copy_stage_inputs<F>(copied, stage + kManyStages - 1, tiles.k);
     async_commit();
     if (!works) continue;
     ManyUnits<F> next ATLAS_UNSET;

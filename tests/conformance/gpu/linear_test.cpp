@@ -15,6 +15,7 @@ GpuWeights float_weights(FloatLayout layout, uint32_t n, uint32_t k) {
   const FloatWeights source(layout, n, k, n + k);
   GpuWeights weights{name_of(layout), n, k, gpu_float_wide(layout), source.values, {}};
   weights.divides = true;
+  if (layout == FloatLayout::kBF16) weights.wgmma_bytes = 2 * gpu_float_unit_bytes(layout);
   weights.parts = layout == FloatLayout::kBF16 ? 1 : (layout == FloatLayout::kF16 ? 2 : 3);
   const uint64_t row_bytes = uint64_t{k} * float_bytes(layout);
   for (const MatrixFamily family : {MatrixFamily::kMma, MatrixFamily::kWmma}) {
@@ -76,6 +77,13 @@ TEST_SUITE("conformance") {
           CHECK(same_bits(z, {y.begin(), y.begin() + static_cast<int64_t>(z.size())}));
         }
       }
+    }
+  }
+
+  TEST_CASE("gpu: products with bf16 by wgmma") {
+    for (const auto& [n, k] : {std::array{150u, 330u}, {257u, 1100u}}) {
+      const GpuWeights weights = float_weights(FloatLayout::kBF16, n, k);
+      ProductSuite("h200", weights).check_wgmma();
     }
   }
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/common/codecs.h"
-#include "kernels/common/gpu_products.h"
+#include "kernels/common/gpu_wgmma.h"
 #include "plugins/abi/atlas_plugin.h"
 #include "tests/support/gpu_machine.h"
 #include "tests/support/gpu_target.h"
@@ -34,9 +34,10 @@ struct GpuWeights {
   bool wide;
   std::vector<float> values;  // [n, k], as `gather` gives them
   std::array<std::vector<uint8_t>, 2> packed;
-  uint32_t parts = 1;       // matrix instructions a step
-  double tolerance = 1e-5;  // of the error against sum |w x|
-  bool divides = false;     // k may be divided over blocks
+  uint32_t parts = 1;        // matrix instructions a step
+  double tolerance = 1e-5;   // of the error against sum |w x|
+  bool divides = false;      // k may be divided over blocks
+  uint32_t wgmma_bytes = 0;  // 64 elements of a group; 0: h200 has no kernels of wgmma for it
   const std::vector<uint8_t>& of(const kernels::GpuTraits& gpu) const {
     return packed[static_cast<uint32_t>(gpu.family)];
   }
@@ -55,7 +56,7 @@ class ProductSuite {
   /// Rows [first, first + rows) of x by the kernel for few or for many rows, k in `parts`.
   ProductRun linear(const std::vector<float>& x, uint32_t first, uint32_t rows, bool many,
                     uint64_t seed = 0, const std::vector<float>* added = nullptr,
-                    uint32_t parts = 1) {
+                    uint32_t parts = 1, bool wgmma = false) {
     GpuMachine machine{std::string(gpu_.platform)};
     const std::vector<float> taken(x.begin() + size_t{first} * weights_.k,
                                    x.begin() + size_t{first + rows} * weights_.k);
@@ -73,13 +74,15 @@ class ProductSuite {
     params.epilogue = added != nullptr ? ATLAS_EPILOGUE_ADD : ATLAS_EPILOGUE_NONE;
     // A bucket of more rows than there are: some blocks have nothing to do.
     const uint32_t bucket = rows <= 8 ? 8 : (parts > 1 ? kernels::kFewRows : rows + 128);
-    const kernels::ProductLaunch launch = kernels::divided(
-        kernels::linear_launch(gpu_, many, weights_.wide, weights_.n, weights_.k, bucket), parts,
-        weights_.n, weights_.k, bucket);
+    const kernels::ProductLaunch launch =
+        wgmma ? kernels::linear_wgmma_launch(weights_.n, bucket, weights_.wgmma_bytes)
+              : kernels::divided(kernels::linear_launch(gpu_, many, weights_.wide, weights_.n,
+                                                        weights_.k, bucket),
+                                 parts, weights_.n, weights_.k, bucket);
     params.tiles = launch.tiles;
     if (parts > 1) params.values = machine.output<float>("values", launch.workspace_bytes / 4);
     auto report =
-        machine.run("linear_" + weights_.format + (many ? "_many" : ""), params,
+        machine.run("linear_" + weights_.format + suffix(many, wgmma), params,
                     kernels::kLinearParamsDigest, {.shape = shape_of(launch), .seed = seed});
     INFO(report.text());
     REQUIRE(report.ok());
@@ -93,7 +96,8 @@ class ProductSuite {
   /// Row i of y is row source[i] (or i) of x by the weight of its expert. Expert e has the groups
   /// of the weight rotated by e.
   ProductRun grouped(const std::vector<float>& x, const std::vector<uint32_t>& offsets,
-                     const std::vector<uint32_t>& source, bool many, uint64_t seed = 0) {
+                     const std::vector<uint32_t>& source, bool many, uint64_t seed = 0,
+                     bool wgmma = false) {
     GpuMachine machine{std::string(gpu_.platform)};
     const auto experts = static_cast<uint32_t>(offsets.size() - 1);
     const uint64_t bytes = weights_.of(gpu_).size() + 64;
@@ -114,13 +118,16 @@ class ProductSuite {
     params.n = weights_.n;
     params.k = weights_.k;
     params.experts = experts;
-    const kernels::ProductLaunch launch = kernels::grouped_launch(
-        gpu_, many, weights_.wide, weights_.n, weights_.k, experts, offsets.back() + 1);
+    const kernels::ProductLaunch launch =
+        wgmma ? kernels::grouped_wgmma_launch(weights_.n, experts, offsets.back() + 1,
+                                              weights_.wgmma_bytes)
+              : kernels::grouped_launch(gpu_, many, weights_.wide, weights_.n, weights_.k, experts,
+                                        offsets.back() + 1);
     params.tasks = static_cast<uint32_t>(launch.x);
     params.tiles = launch.tiles;
     params.by_row = launch.by_row ? 1 : 0;
     auto report =
-        machine.run("grouped_" + weights_.format + (many ? "_many" : ""), params,
+        machine.run("grouped_" + weights_.format + suffix(many, wgmma), params,
                     kernels::kGroupedParamsDigest, {.shape = shape_of(launch), .seed = seed});
     INFO(report.text());
     REQUIRE(report.ok());
@@ -187,6 +194,11 @@ class ProductSuite {
     CHECK(same_bits(linear(x, 0, rows, false, 1, &start).y, expected));
     CHECK(same_bits(linear(x, 0, rows, true, 0, &start).y, expected));
     if (weights_.divides) check_divided(x, y, expected, start);
+    if (by_wgmma()) {
+      CHECK(same_bits(linear(x, 0, rows, false, 0, nullptr, 1, true).y, y));
+      CHECK(same_bits(linear(x, last, 1, false, 3, nullptr, 1, true).y, part(y, last, 1)));
+      CHECK(same_bits(linear(x, 0, rows, false, 6, &start, 1, true).y, expected));
+    }
     check_gather();
     check_grouped();
   }
@@ -243,6 +255,7 @@ class ProductSuite {
     CHECK(same_bits(grouped(x, offsets, source, false).y, expected));
     CHECK(same_bits(grouped(x, offsets, source, false, 3).y, expected));
     CHECK(same_bits(grouped(x, offsets, source, true, 4).y, expected));
+    if (by_wgmma()) CHECK(same_bits(grouped(x, offsets, source, false, 2, true).y, expected));
     const std::vector<float> few(x.begin(), x.begin() + 2 * weights_.k);
     CHECK(same_bits(grouped(few, {0, 2}, {}, false).y, linear(few, 0, 2, false).y));
     check_rows_of_experts(x);
@@ -260,6 +273,32 @@ class ProductSuite {
       const std::vector<float> y = grouped(x, offsets, source, false, last).y;
       CHECK(same_bits(y, grouped(x, offsets, source, true).y));
     }
+  }
+
+  /// By wgmma: tiles of every size and several of them, rows of y in any stride, experts with more
+  /// rows than a tile, and more experts than a warp looks at together.
+  void check_wgmma() {
+    if (!by_wgmma()) return;
+    CAPTURE(weights_.format);
+    const std::vector<float> x = normal_values(size_t{330} * weights_.k, 17);
+    const std::vector<float> y = linear(x, 0, 330, true).y;
+    for (const uint32_t rows : {64u, 65u, 97u, 129u, 330u}) {
+      CAPTURE(rows);
+      CHECK(same_bits(linear(x, 0, rows, false, rows, nullptr, 1, true).y, part(y, 0, rows)));
+    }
+    std::vector<uint32_t> offsets(41, 0), source;
+    for (uint32_t e = 1; e <= 40; ++e) {
+      offsets[e] = offsets[e - 1] + (e == 3       ? 170
+                                     : e == 7     ? 100
+                                     : e == 38    ? 70
+                                     : e % 4 == 0 ? 3
+                                                  : 0);
+    }
+    for (uint32_t i = 0; i < offsets.back(); ++i) source.push_back(i * 7 % 330);
+    CHECK(same_bits(grouped(x, offsets, source, false, 5, true).y,
+                    grouped(x, offsets, source, true).y));
+    const std::vector<uint32_t> all = {0, 0, 150, 200};
+    CHECK(same_bits(grouped(x, all, {}, false, 0, true).y, grouped(x, all, {}, true).y));
   }
 
   /// One to sixteen rows read each byte of the weight once, by as many matrix instructions as its
@@ -283,6 +322,11 @@ class ProductSuite {
 
  private:
   static constexpr float kUnwritten = -7.25f;
+
+  bool by_wgmma() const { return weights_.wgmma_bytes != 0 && gpu_.platform == "h200"; }
+  static std::string suffix(bool many, bool wgmma) {
+    return wgmma ? "_wgmma" : many ? "_many" : "";
+  }
 
   static kernels::LaunchShape shape_of(const kernels::ProductLaunch& launch) {
     return {static_cast<uint32_t>(launch.x), static_cast<uint32_t>(launch.y), 1, launch.threads,

@@ -29,6 +29,7 @@ void pack_groups(GpuWeights& weights, uint64_t group_bytes, const Pack& pack) {
 /// Scales of every e4m3 number, subnormal ones and 0 too; all 16 codes.
 GpuWeights nvfp4_weights(uint32_t n, uint32_t k) {
   GpuWeights weights{"nvfp4", n, k, false, {}, {}};
+  weights.wgmma_bytes = kGpuNvfp4UnitBytes;
   std::mt19937 random(n + k);
   std::vector<uint8_t> codes(size_t{n} * k / 2), scales(size_t{n} * k / 16);
   for (uint8_t& code : codes) code = static_cast<uint8_t>(random());
@@ -57,6 +58,7 @@ constexpr const char* kFp8Names[] = {"fp8", "fp8_b128", "mxfp8"};
 /// All e4m3 numbers but NaN.
 GpuWeights fp8_weights(Fp8Scales kind, uint32_t n, uint32_t k) {
   GpuWeights weights{kFp8Names[static_cast<int>(kind)], n, k, gpu_fp8_wide(kind), {}, {}};
+  if (kind != Fp8Scales::kMx) weights.wgmma_bytes = 2 * kGpuFp8UnitBytes;
   std::mt19937 random(n + k);
   std::vector<uint8_t> codes(size_t{n} * k);
   for (uint8_t& code : codes) {
@@ -98,6 +100,15 @@ GpuWeights fp8_weights(Fp8Scales kind, uint32_t n, uint32_t k) {
 }  // namespace
 
 TEST_SUITE("conformance") {
+  TEST_CASE("gpu: products with NVFP4 and FP8 by wgmma") {
+    const GpuWeights weights = nvfp4_weights(150, 592);
+    ProductSuite("h200", weights).check_wgmma();
+    for (const Fp8Scales kind : {Fp8Scales::kRow, Fp8Scales::kBlock}) {
+      const GpuWeights scaled = fp8_weights(kind, 150, 333);
+      ProductSuite("h200", scaled).check_wgmma();
+    }
+  }
+
   TEST_CASE("gpu: products with NVFP4") {
     for (const auto& [n, k, rows] : {std::array{7u, 16u, 2u}, {70u, 592u, 18u}}) {
       const GpuWeights weights = nvfp4_weights(n, k);

@@ -175,6 +175,8 @@ struct Lane : LaneView {
   Knowledge released;                         // what was behind the last fence
   std::deque<std::vector<AsyncCopy>> copies;  // the last group is open
   std::vector<Stamp> proxy_fences;            // when it made them
+  uint32_t shown_epoch = 0;                   // block barriers before the last
+  Knowledge shown;                            // and what it knew then
 };
 
 struct Warp {

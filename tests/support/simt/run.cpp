@@ -393,6 +393,8 @@ void Run::begin_block(Block& block, uint32_t linear) {
     one.released.clear();
     one.copies.clear();
     one.proxy_fences.clear();
+    one.shown_epoch = 0;
+    one.shown.clear();
   }
 }
 

@@ -30,16 +30,21 @@ MatrixFields fields_of(uint64_t descriptor) {
 void Run::matrix_proxy_fence() {
   enter_epoch(*lane);
   lane->proxy_fences.push_back(stamp(false));
+  lane->shown_epoch = lane->home->epoch;
+  lane->shown.join(lane->known);
 }
 
-// The first fence that the writer made behind the write must lie before what the reader knows.
+// The first fence that the writer made behind the write must lie before what the reader knows, or
+// the write before the reader's last fence.
 bool Run::check_proxy(const Place& place, uint32_t bytes, Site site) {
   for (const Granule& granule : place.region->granules(place.offset, bytes, number_)) {
     if (!granule.write || granule.proxy_fences == ~0u) continue;  // or by the copy engine
     const Lane& writer = *lane->home->lanes[granule.write.thread()];
     const bool fenced = granule.proxy_fences < writer.proxy_fences.size() &&
                         ordered(writer.proxy_fences[granule.proxy_fences]);
-    if (fenced) continue;
+    const bool shown =
+        granule.write.epoch() < lane->shown_epoch || lane->shown.covers(granule.write);
+    if (fenced || shown) continue;
     fault(FaultKind::kProxy, *lane, site,
           fmt::format(
               "reads bytes at {} of shared memory, which thread {} wrote and showed to matrix "

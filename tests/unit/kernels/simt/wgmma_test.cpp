@@ -20,17 +20,18 @@ using simt::Report;
 
 enum Broken : uint32_t {
   kSound,
-  kNoProxyFence,    // rows are written, and a barrier stands behind them
-  kLateProxyFence,  // behind the barrier
-  kNoBarrier,       // rows have a fence alone
-  kNoBegin,         // registers have no fence
-  kReadEarly,       // sums before the wait
-  kWriteEarly,      // sums are set before it
-  kChangedWeights,  // words of A change before it
-  kChangedMatrix,   // rows are written before it
-  kNoWait,          // the kernel returns
-  kOneWarpLess,     // three warps of four
-  kOpenGroup,       // a wait with no commit before it
+  kNoProxyFence,     // rows are written, and a barrier stands behind them
+  kLateProxyFence,   // behind the barrier: sound
+  kEarlyProxyFence,  // before the rows are written
+  kNoBarrier,        // rows have a fence alone
+  kNoBegin,          // registers have no fence
+  kReadEarly,        // sums before the wait
+  kWriteEarly,       // sums are set before it
+  kChangedWeights,   // words of A change before it
+  kChangedMatrix,    // rows are written before it
+  kNoWait,           // the kernel returns
+  kOneWarpLess,      // three warps of four
+  kOpenGroup,        // a wait with no commit before it
 };
 
 // clang-format off
@@ -57,8 +58,11 @@ ATLAS_DEVICE void write_matrix(const WgmmaParams& params, uint32_t keep) {
 template <uint32_t kColumns>
 ATLAS_DEVICE void multiply(const WgmmaParams& params) {
   const uint32_t thread = thread_index(), broken = params.broken;
+  if (broken == kEarlyProxyFence) async_proxy_fence();
   write_matrix<kColumns>(params, ~0u);
-  if (broken != kNoProxyFence && broken != kLateProxyFence) async_proxy_fence();
+  if (broken != kNoProxyFence && broken != kLateProxyFence && broken != kEarlyProxyFence) {
+    async_proxy_fence();
+  }
   if (broken != kNoBarrier) block_barrier();
   if (broken == kLateProxyFence) async_proxy_fence();
   MmaA a[4];
@@ -92,6 +96,7 @@ ATLAS_DEVICE void multiply(const WgmmaParams& params) {
 }
 
 ATLAS_DEVICE_KERNEL(wgmma_64, WgmmaParams, 128) { multiply<64>(params); }
+ATLAS_DEVICE_KERNEL(wgmma_80, WgmmaParams, 128) { multiply<80>(params); }
 ATLAS_DEVICE_KERNEL(wgmma_96, WgmmaParams, 128) { multiply<96>(params); }
 ATLAS_DEVICE_KERNEL(wgmma_128, WgmmaParams, 128) { multiply<128>(params); }
 
@@ -156,9 +161,10 @@ TEST_SUITE("simt") {
     for (const uint32_t bf16 : {0u, 1u}) {
       const Result expected = run(ATLAS_SIMT_KERNEL(by_mma), 128, kSound, bf16);
       REQUIRE(expected.report.ok());
-      for (const uint32_t columns : {64u, 96u, 128u}) {
+      for (const uint32_t columns : {64u, 80u, 96u, 128u}) {
         CAPTURE(columns);
         const simt::Kernel kernel = columns == 64   ? ATLAS_SIMT_KERNEL(wgmma_64)
+                                    : columns == 80 ? ATLAS_SIMT_KERNEL(wgmma_80)
                                     : columns == 96 ? ATLAS_SIMT_KERNEL(wgmma_96)
                                                     : ATLAS_SIMT_KERNEL(wgmma_128);
         const Result found = run(kernel, columns, kSound, bf16, columns);
@@ -173,6 +179,14 @@ TEST_SUITE("simt") {
         }
       }
     }
+  }
+
+  TEST_CASE("wgmma: lanes that multiply may show what others wrote") {
+    const Result sound = run(ATLAS_SIMT_KERNEL(wgmma_64), 64, kSound, 1);
+    const Result late = run(ATLAS_SIMT_KERNEL(wgmma_64), 64, kLateProxyFence, 1, 3);
+    INFO(late.report.text());
+    CHECK(late.report.ok());
+    CHECK(late.y == sound.y);
   }
 
   TEST_CASE("wgmma: every piece of a swizzled matrix stands in one place") {
@@ -191,7 +205,7 @@ TEST_SUITE("simt") {
       FaultKind kind;
     };
     for (const Case& each : {Case{kNoProxyFence, FaultKind::kProxy},
-                             {kLateProxyFence, FaultKind::kProxy},
+                             {kEarlyProxyFence, FaultKind::kProxy},
                              {kNoBarrier, FaultKind::kRace},
                              {kNoBegin, FaultKind::kMatrix},
                              {kReadEarly, FaultKind::kUnderWay},
