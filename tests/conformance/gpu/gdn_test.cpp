@@ -89,6 +89,13 @@ std::vector<uint8_t> in_bf16(const std::string& platform, const std::vector<floa
   return machine.contents(out, uint8_t{0xff});
 }
 
+/// What the CPU gives for `positions` rows of slot 0 in one step.
+std::vector<float> in_one_step(const GdnShape& shape, uint32_t positions) {
+  const CpuPack pack;
+  DeltaSteps whole(pack, shape, positions, positions);
+  return whole.step({{0, positions}});
+}
+
 }  // namespace
 
 TEST_SUITE("conformance") {
@@ -126,9 +133,7 @@ TEST_SUITE("conformance") {
     if (!has_fma()) return;
     const GdnShape shape{1, 2, 12, 20, 4};
     constexpr uint32_t kPositions = 140;
-    const CpuPack pack;
-    DeltaSteps whole(pack, shape, kPositions, kPositions);
-    const std::vector<float> expected = whole.step({{0, kPositions}});
+    const std::vector<float> expected = in_one_step(shape, kPositions);
     for (const char* platform : kGpuPlatforms) {
       CAPTURE(platform);
       DeltaSteps one = on_gpu(platform, 7, shape, kPositions, kPositions);
@@ -180,9 +185,7 @@ TEST_SUITE("conformance") {
     if (!has_fma()) return;
     const GdnShape shape{1, 2, 12, 20, 4};
     constexpr uint32_t kPositions = 140;
-    const CpuPack pack;
-    DeltaSteps whole(pack, shape, kPositions, kPositions);
-    const std::vector<float> expected = whole.step({{0, kPositions}});
+    const std::vector<float> expected = in_one_step(shape, kPositions);
     for (const char* platform : kGpuPlatforms) {
       CAPTURE(platform);
       for (const std::vector<uint32_t>& sizes : std::vector<std::vector<uint32_t>>{{1}, {4}}) {
