@@ -21,6 +21,7 @@ namespace {
 struct Softmax {
   size_t top = 0;
   double log_sum = 0;  // of exp(logit)
+  float share = 0;     // of the top
 };
 
 Result<Softmax> softmax(std::span<const float> logits) {
@@ -33,6 +34,7 @@ Result<Softmax> softmax(std::span<const float> logits) {
   double sum = 0;
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
   result.log_sum = std::log(sum) + largest;
+  result.share = static_cast<float>(1 / sum);
   return result;
 }
 
@@ -48,60 +50,91 @@ Result<RowDivergence> row_divergence(std::span<const float> p, std::span<const f
     kl += std::exp(log_p) * (log_p - log_q);
   }
   // Rounding alone can bring it below zero.
-  return RowDivergence{std::max(0.0, kl), of_p.top == of_q->top};
+  return RowDivergence{std::max(0.0, kl), static_cast<uint32_t>(of_p.top),
+                       static_cast<uint32_t>(of_q->top), of_p.share, of_q->share};
 }
 
 double Divergence::mean() const {
-  return std::accumulate(kl.begin(), kl.end(), 0.0) / static_cast<double>(kl.size());
+  double sum = 0;
+  for (const RowDivergence& row : rows) sum += row.kl;
+  return sum / static_cast<double>(rows.size());
 }
 
-double Divergence::percentile_99() const {
-  std::vector<float> sorted = kl;
-  const auto at = sorted.begin() + static_cast<ptrdiff_t>((sorted.size() - 1) * 99 / 100);
+double Divergence::percentile(uint32_t percent) const {
+  std::vector<double> sorted;
+  for (const RowDivergence& row : rows) sorted.push_back(row.kl);
+  const auto at = sorted.begin() + static_cast<ptrdiff_t>((sorted.size() - 1) * percent / 100);
   std::nth_element(sorted.begin(), at, sorted.end());
   return *at;
 }
 
-size_t Divergence::largest() const {
-  return static_cast<size_t>(std::max_element(kl.begin(), kl.end()) - kl.begin());
+uint64_t Divergence::same_top() const {
+  return static_cast<uint64_t>(std::ranges::count_if(rows, &RowDivergence::same_top));
 }
 
-std::string Divergence::text() const {
-  const size_t at = largest();
+std::vector<size_t> Divergence::worst(size_t count) const {
+  std::vector<size_t> order(rows.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  count = std::min(count, order.size());
+  std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(count), order.end(),
+                    [&](size_t a, size_t b) { return rows[a].kl > rows[b].kl; });
+  order.resize(count);
+  return order;
+}
+
+std::string Divergence::text(uint32_t listed) const {
   const auto perplexity = [&](double sum) {
     return std::exp(sum / static_cast<double>(predicted));
   };
-  return fmt::format(
+  const double share = static_cast<double>(same_top()) / static_cast<double>(rows.size());
+  std::string text = fmt::format(
       "KL mean      {:.3e} nats\n"
+      "KL median    {:.3e}\n"
       "KL 99 %      {:.3e}\n"
-      "KL largest   {:.3e}, window {}, position {}\n"
+      "KL largest   {:.3e}\n"
       "same top-1   {:.4f} % ({} of {})\n"
       "perplexity   {:.4f}, against {:.4f}\n"
       "windows      {} of {} tokens, of the text's {}\n"
       "seconds      {:.1f}\n",
-      mean(), percentile_99(), kl[at], at / window, at % window,
-      100.0 * static_cast<double>(same_top) / static_cast<double>(kl.size()), same_top, kl.size(),
+      mean(), percentile(50), percentile(99), percentile(100), 100 * share, same_top(), rows.size(),
       perplexity(nats), perplexity(against_nats), windows, window, text_tokens, seconds);
+  for (const size_t at : worst(listed)) {
+    const RowDivergence& row = rows[at];
+    text += fmt::format(
+        "window {:>4}, position {:>6}: KL {:.3e}, likeliest {} ({:.3f}) and {} ({:.3f})\n",
+        at / window, at % window, row.kl, row.top, row.share, row.against_top, row.against_share);
+  }
+  return text;
 }
 
-std::string Divergence::json(const tools::LocalModel& first,
-                             const tools::LocalModel& second) const {
-  const size_t at = largest();
+std::string Divergence::json(const tools::LocalModel& first, const tools::LocalModel& second,
+                             uint32_t listed) const {
   const auto perplexity = [&](double sum) {
     return std::exp(sum / static_cast<double>(predicted));
   };
+  auto positions = tools::Json::array();
+  for (const size_t at : worst(listed)) {
+    const RowDivergence& row = rows[at];
+    positions.push_back({{"window", at / window},
+                         {"position", at % window},
+                         {"kl", row.kl},
+                         {"top", row.top},
+                         {"top_probability", row.share},
+                         {"against_top", row.against_top},
+                         {"against_top_probability", row.against_share}});
+  }
   return tools::json_text(
       {{"model", first.info().id},
        {"against", second.info().id},
        {"fingerprint", first.info().fingerprint},
        {"against_fingerprint", second.info().fingerprint},
        {"kl_mean", mean()},
-       {"kl_99", percentile_99()},
-       {"kl_largest", kl[at]},
-       {"kl_largest_window", at / window},
-       {"kl_largest_position", at % window},
-       {"top1_agreement", static_cast<double>(same_top) / static_cast<double>(kl.size())},
-       {"positions", kl.size()},
+       {"kl_median", percentile(50)},
+       {"kl_99", percentile(99)},
+       {"kl_largest", percentile(100)},
+       {"worst", positions},
+       {"top1_agreement", static_cast<double>(same_top()) / static_cast<double>(rows.size())},
+       {"positions", rows.size()},
        {"perplexity", perplexity(nats)},
        {"against_perplexity", perplexity(against_nats)},
        {"tokens", predicted},
@@ -146,8 +179,7 @@ Status add_rows(Stepper& first, Stepper& second, std::span<const TokenId> ids, u
       return apart.error().with_context(
           fmt::format("window {}, position {}", result.windows, begin + row));
     }
-    result.kl.push_back(static_cast<float>(apart->kl));
-    result.same_top += apart->same_top ? 1 : 0;
+    result.rows.push_back(*apart);
     const size_t target = size_t{begin} + row + 1;
     if (target == ids.size()) break;  // the window's last token predicts nothing
     ATLAS_ASSIGN_OR_RETURN(const double nats, surprise(p_row, ids[target]));

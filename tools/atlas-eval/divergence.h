@@ -13,7 +13,9 @@ namespace atlas::eval {
 /// Two rows of logits [vocab] of one position.
 struct RowDivergence {
   double kl = 0;  // sum of p log(p / q) in nats, in float64: p the first row's softmax
-  bool same_top = false;
+  uint32_t top = 0, against_top = 0;   // the likeliest token of each
+  float share = 0, against_share = 0;  // and its probability
+  bool same_top() const { return top == against_top; }
 };
 /// Errors: kDataLoss names a logit that is not finite.
 Result<RowDivergence> row_divergence(std::span<const float> p, std::span<const float> q);
@@ -21,19 +23,22 @@ Result<RowDivergence> row_divergence(std::span<const float> p, std::span<const f
 struct Divergence {
   uint64_t text_tokens = 0;  // of the whole text
   uint64_t windows = 0, window = 0;
-  uint64_t same_top = 0;   // positions whose likeliest token is the same
   uint64_t predicted = 0;  // tokens that were predicted: all but the first of each window
   double nats = 0, against_nats = 0;  // sums over the predicted tokens
-  std::vector<float> kl;              // of every position of every window, in order
+  std::vector<RowDivergence> rows;    // of every position of every window, in order
   double seconds = 0;
 
   double mean() const;
-  /// The divergence that all but 1 % of the positions stay below.
-  double percentile_99() const;
-  /// Where it is largest: an index of `kl`.
-  size_t largest() const;
-  std::string text() const;
-  std::string json(const tools::LocalModel& first, const tools::LocalModel& second) const;
+  /// The divergence that so many percent of the positions stay below.
+  double percentile(uint32_t percent) const;
+  /// Positions whose likeliest token is the same.
+  uint64_t same_top() const;
+  /// Where it is largest: up to `count` indices of `rows`, the largest first.
+  std::vector<size_t> worst(size_t count) const;
+  /// Both with the `listed` worst positions.
+  std::string text(uint32_t listed) const;
+  std::string json(const tools::LocalModel& first, const tools::LocalModel& second,
+                   uint32_t listed) const;
 };
 
 /// Compares both over consecutive windows of `window` tokens, each from an empty state; tokens that

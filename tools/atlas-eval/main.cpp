@@ -33,7 +33,7 @@ struct Arguments {
   tools::AgainstOptions against;
   bool json = false;
   std::string text_file, ids_file, out_file, needle_file, prompt;
-  uint32_t window = 2048, chunk = 64, max_tokens = 64, limit = 0;
+  uint32_t window = 2048, chunk = 64, max_tokens = 64, limit = 0, worst = 5;
   uint64_t tokens = 0;
   std::optional<uint32_t> layer;
   double seconds = 300, tolerance = 0;
@@ -148,7 +148,8 @@ Status run_kl(const Arguments& arguments) {
   ATLAS_ASSIGN_OR_RETURN(
       const eval::Divergence result,
       eval::divergence(*first, *second, text, arguments.window, arguments.tokens));
-  print(arguments.json ? result.json(*first, *second) : result.text());
+  print(arguments.json ? result.json(*first, *second, arguments.worst)
+                       : result.text(arguments.worst));
   return {};
 }
 
@@ -301,6 +302,10 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->type_name("N")
       ->check(CLI::Range(2u, 1u << 24));
+  kl.add_option("--worst", arguments.worst, "Positions that are listed, the furthest apart first")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(CLI::Range(0u, 1000000u));
   kl.add_option("--tokens", arguments.tokens, "Only so many tokens of the text (default: all)")
       ->type_name("M")
       ->check(CLI::Range(uint64_t{2}, uint64_t{1} << 32));

@@ -452,14 +452,14 @@ Status evaluate(const JobOptions& options, Report& report) {
       eval::divergence(*source, *made, text, options.evaluation_window, options.evaluation_tokens));
   const auto predicted = static_cast<double>(apart.predicted);
   report.evaluated = true;
-  report.evaluation = {
-      .text_file = options.evaluation_text,
-      .tokens = apart.predicted,
-      .perplexity = std::exp(apart.against_nats / predicted),
-      .source_perplexity = std::exp(apart.nats / predicted),
-      .kl_mean = apart.mean(),
-      .kl_99 = apart.percentile_99(),
-      .top1_agreement = static_cast<double>(apart.same_top) / static_cast<double>(apart.kl.size())};
+  report.evaluation = {.text_file = options.evaluation_text,
+                       .tokens = apart.predicted,
+                       .perplexity = std::exp(apart.against_nats / predicted),
+                       .source_perplexity = std::exp(apart.nats / predicted),
+                       .kl_mean = apart.mean(),
+                       .kl_99 = apart.percentile(99),
+                       .top1_agreement = static_cast<double>(apart.same_top()) /
+                                         static_cast<double>(apart.rows.size())};
   return {};
 }
 

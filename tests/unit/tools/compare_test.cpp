@@ -83,11 +83,11 @@ TEST_CASE("kl: what its definition gives, whatever is added to all logits") {
   const auto row = row_divergence(std::vector<float>{7, 7}, std::vector<float>{std::log(3.0f), 0});
   REQUIRE(row);
   CHECK(row->kl == doctest::Approx(0.5 * std::log(4.0 / 3)).epsilon(1e-6));
-  CHECK(row->same_top);
+  CHECK(row->same_top());
   const std::vector<float> far{200, 0, -200}, near{0, 200, 0};
   CHECK(row_divergence(far, far)->kl == 0);
   CHECK(row_divergence(far, near)->kl == doctest::Approx(200));
-  CHECK_FALSE(row_divergence(far, near)->same_top);
+  CHECK_FALSE(row_divergence(far, near)->same_top());
   CHECK_FALSE(row_divergence(far, std::vector<float>{0, kNan, 0}));
   CHECK_FALSE(row_divergence(std::vector<float>{kNan, 0, 0}, far));
 }
@@ -98,9 +98,9 @@ TEST_CASE("kl: a model against itself is zero, and both perplexities are perplex
   const auto result = divergence(*first, *second, kText, 20, 0);
   REQUIRE_MESSAGE(result, result.error().message());
   CHECK(result->mean() == 0);
-  CHECK(result->kl[result->largest()] == 0);
-  CHECK(result->same_top == result->kl.size());
-  CHECK(result->kl.size() == result->windows * result->window);
+  CHECK(result->percentile(100) == 0);
+  CHECK(result->same_top() == result->rows.size());
+  CHECK(result->rows.size() == result->windows * result->window);
   const auto alone = perplexity(*first, kText, 20);
   REQUIRE(alone);
   CHECK(result->nats == doctest::Approx(alone->nats).epsilon(1e-12));
@@ -124,12 +124,23 @@ TEST_CASE("kl: other weights are apart, and what cannot be compared is refused")
   const auto result = divergence(*first, *second, kText, 32, 0);
   REQUIRE_MESSAGE(result, result.error().message());
   CHECK(result->mean() > 0);
-  CHECK(result->kl[result->largest()] >= result->percentile_99());
+  CHECK(result->percentile(50) <= result->percentile(99));
+  const std::vector<size_t> worst = result->worst(3);
+  REQUIRE(worst.size() == 3);
+  CHECK(result->rows[worst[0]].kl == result->percentile(100));
+  CHECK(result->rows[worst[0]].kl >= result->rows[worst[1]].kl);
+  CHECK(result->rows[worst[0]].share > 0);
+  CHECK(result->rows[worst[0]].share <= 1);
+  CHECK(result->worst(1u << 20).size() == result->rows.size());
   CHECK(result->nats != result->against_nats);
-  const auto json = nlohmann::json::parse(result->json(*first, *second));
+  const auto json = nlohmann::json::parse(result->json(*first, *second, 2));
   CHECK(json["kl_mean"].get<double>() == doctest::Approx(result->mean()));
-  CHECK(json["positions"] == result->kl.size());
-  CHECK(result->text().find("same top-1") != std::string::npos);
+  CHECK(json["positions"] == result->rows.size());
+  REQUIRE(json["worst"].size() == 2);
+  CHECK(json["worst"][0]["kl"].get<double>() == json["kl_largest"].get<double>());
+  CHECK(json["worst"][0]["position"].get<uint64_t>() == worst[0] % result->window);
+  CHECK(result->text(0).find("same top-1") != std::string::npos);
+  CHECK(result->text(1).find("likeliest") != std::string::npos);
   const auto other = open_model(tiny_options(foreign_folder.path()), {.sequence_tokens = 100});
   CHECK(divergence(*first, *other, kText, 32, 0).error().message().find("cannot be compared") !=
         std::string::npos);
