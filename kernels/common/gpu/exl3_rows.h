@@ -134,10 +134,10 @@ ATLAS_DEVICE float exl3_encode_segment(const Exl3Quad& quad, uint32_t blocks, ui
 }
 
 /// Four transformed outputs of a row, from `output` on, times their scales, into y (plus it).
-ATLAS_DEVICE void exl3_store_outputs(device::Floats4 total, const uint8_t* svh, uint32_t output,
-                                     uint32_t outputs, float* y, uint32_t epilogue) {
+ATLAS_DEVICE void exl3_store_outputs(device::Floats4 total, const device::Floats4& scales,
+                                     uint32_t output, uint32_t outputs, float* y,
+                                     uint32_t epilogue) {
   using namespace device;
-  const Floats4 scales = exl3_scales(svh, output);
   ATLAS_UNROLL
   for (uint32_t i = 0; i < 4; ++i) {
     total.f[i] *= scales.f[i];
@@ -159,7 +159,9 @@ ATLAS_DEVICE void exl3_store_outputs(device::Floats4 total, const uint8_t* svh, 
 /// four, from `output` on.
 ATLAS_DEVICE void exl3_write_outputs(device::Floats4 total, const uint8_t* svh, uint32_t output,
                                      uint32_t outputs, float* y, uint32_t epilogue) {
-  exl3_store_outputs(exl3_butterflies(total), svh, output, outputs, y, epilogue);
+  // Asked for before the transform, which takes as long.
+  const device::Floats4 scales = exl3_scales(svh, output);
+  exl3_store_outputs(exl3_butterflies(total), scales, output, outputs, y, epilogue);
 }
 
 }  // namespace atlas::kernels

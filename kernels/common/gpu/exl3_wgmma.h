@@ -170,13 +170,17 @@ template <uint32_t kRows>
 ATLAS_DEVICE void exl3_wgmma_fold(const uint8_t* powers, uint32_t rows,
                                   device::WgmmaSums<kRows>& sums, float (&totals)[kRows / 2]) {
   using namespace device;
+  // Loaded while the last instructions run. Rows that are not there take others' powers.
+  Floats2 two[kRows / 8];
+  const uint8_t* own = powers + lane_index() % 4 * 8;
+  ATLAS_UNROLL
+  for (uint32_t t = 0; t < kRows / 8; ++t)
+    two[t] = load_as<Floats2>(own + (8 * t < rows ? 32 * t : 0));
   wgmma_wait_for(sums);
   ATLAS_UNROLL
   for (uint32_t t = 0; t < kRows / 8; ++t) {
-    if (8 * t >= rows) continue;
-    const auto two = load_as<Floats2>(powers + 4 * (8 * t + lane_index() % 4 * 2));
     ATLAS_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) totals[4 * t + i] += sums.r[4 * t + i] * two.f[i % 2];
+    for (uint32_t i = 0; i < 4; ++i) totals[4 * t + i] += sums.r[4 * t + i] * two[t].f[i % 2];
   }
 }
 
@@ -210,6 +214,10 @@ ATLAS_DEVICE void exl3_wgmma_outputs(const Exl3ProductGpuParams& params,
   const uint8_t* svh = static_cast<const uint8_t*>(params.weight) +
                        tile.expert * params.expert_bytes + 2 * uint64_t{params.k};
   uint8_t* rows = parts.outputs();
+  // All asked for together, and long before they are needed.
+  Floats4 scales[8];
+  ATLAS_UNROLL
+  for (uint32_t p = 0; p < 8; ++p) scales[p] = exl3_scales(svh, output + 16 * p);
   static_assert(kRows > kExl3WgmmaOutputRows && kRows <= 2 * kExl3WgmmaOutputRows);
   ATLAS_UNROLL
   for (uint32_t parity = 0; parity < 2; ++parity) {
@@ -268,7 +276,7 @@ ATLAS_DEVICE void exl3_wgmma_outputs(const Exl3ProductGpuParams& params,
       for (uint32_t p = 0; p < 8; ++p) {
         exl3_store_outputs({{v[4 * p] * kExl3Norm, v[4 * p + 1] * kExl3Norm,
                              v[4 * p + 2] * kExl3Norm, v[4 * p + 3] * kExl3Norm}},
-                           svh, output + 16 * p, params.outputs, y, params.epilogue);
+                           scales[p], output + 16 * p, params.outputs, y, params.epilogue);
       }
     }
     warp_barrier();
@@ -288,7 +296,7 @@ ATLAS_DEVICE void exl3_wgmma_tile(const Exl3ProductGpuParams& params,
   // Sums begin from zero with each segment anyway; set here they take no registers before.
   WgmmaSums<kRows> sums{};
   float totals[kRows / 2] = {};
-  MmaA weights[2][2];  // of two quarters of a stage: one is multiplied, one decoded
+  MmaA weights[2][1];  // of two steps: one is multiplied, one decoded
   // A stage is let go when the instructions of its last quarter have ended: in the next one.
   const auto release = [&](uint32_t stage) {
     warp_barrier();  // the warp's lanes have read it
@@ -307,27 +315,21 @@ ATLAS_DEVICE void exl3_wgmma_tile(const Exl3ProductGpuParams& params,
       const WgmmaMatrix rows = wgmma_matrix(parts.rows(turn.stage), kGroupBytes);
       exl3_each_segment<true>(words, [&](uint32_t half, const Exl3Segment<kUnits>(&segments)[1]) {
         ATLAS_UNROLL
-        for (uint32_t part = 0; part < 2; ++part) {
-          ATLAS_UNROLL
-          for (uint32_t i = 0; i < 2; ++i) {
-            const auto pair = [&](uint32_t r) {
-              const uint32_t window = 16 * part + 8 * i + 2 * r;
-              return exl3_pair<kCodebook>(exl3_window(segments[0], window),
-                                          exl3_window(segments[0], window + 1));
-            };
-            weights[part][i] = {{pair(0), pair(2), pair(1), pair(3)}};
-          }
-          wgmma_begin(weights[part]);
-          ATLAS_UNROLL
-          for (uint32_t i = 0; i < 2; ++i) {
-            const uint32_t step = 2 * part + i;
-            wgmma_f16(sums, weights[part][i], rows.at_byte(half * kHalfBytes).at_step(step), add);
-            add = true;
-          }
+        for (uint32_t step = 0; step < 4; ++step) {
+          const auto pair = [&](uint32_t r) {
+            const uint32_t window = 8 * step + 2 * r;
+            return exl3_pair<kCodebook>(exl3_window(segments[0], window),
+                                        exl3_window(segments[0], window + 1));
+          };
+          MmaA(&own)[1] = weights[step % 2];
+          own[0] = {{pair(0), pair(2), pair(1), pair(3)}};
+          wgmma_begin(own);
+          wgmma_f16(sums, own[0], rows.at_byte(half * kHalfBytes).at_step(step), add);
+          add = true;
           wgmma_commit();
-          wgmma_wait<1>();  // the other part's weights may change
-          if (half == 0 && part == 0 && last != kNone) release(last);
-          if (half != 0 || part != 0) wgmma_apart(params.n == 0);
+          wgmma_wait<1>();  // the other step's weights may change
+          if (half == 0 && step == 0 && last != kNone) release(last);
+          if (half != 0 || step != 0) wgmma_apart(params.n == 0);
         }
       });
       last = turn.stage;

@@ -59,11 +59,12 @@ ATLAS_DEVICE float block_norm_scale(const float* staged, uint32_t n, float epsil
   return load(shared);
 }
 
-/// One stream of one row, at most kMost elements, which a block's threads hold; added(row, i) gives
-/// four of y. A kernel of few rows is a chain of memory's latencies: weights are asked for before
-/// the kernel before this one has ended, everything else at once. The injected stream stands in
-/// shared memory, too, from where its squares are summed in 16 lanes.
-template <uint32_t kMost, uint32_t kThreads, typename Added>
+/// One stream of one row, at most kMost elements, four at a time of each of a block's threads;
+/// added(row, i) gives four of y. A kernel of few rows is a chain of memory's latencies: weights
+/// are asked for before the kernel before this one has ended, then kTogether of a thread's quads at
+/// once; with many rows, what counts is that blocks have few registers. The injected stream stands
+/// in shared memory, from where its squares are summed in 16 lanes.
+template <uint32_t kMost, uint32_t kThreads, uint32_t kTogether, typename Added>
 ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& added) {
   using namespace device;
   constexpr uint32_t kApart = 4 * kThreads, kQuads = blocks_of(kMost, kApart);
@@ -75,9 +76,9 @@ ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& a
   const float* weight = params.weight + s * params.weight_stream_stride;
   float* normed = params.normed + row * params.normed_stride + s * params.normed_stream_stride;
   const bool x_aligned = has_quads(x, 0), weight_aligned = has_quads(weight, 0);
-  Quad weights[kQuads], quads[kQuads], ys[kQuads];
+  Quad weights[kTogether];
   ATLAS_UNROLL
-  for (uint32_t q = 0; q < kQuads; ++q) {
+  for (uint32_t q = 0; q < kTogether; ++q) {
     weights[q] = load_quad(weight, first + q * kApart, n, weight_aligned);
   }
   previous_done();
@@ -85,16 +86,21 @@ ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& a
 
   const float c = load(params.c + row * params.c_stride + s);
   ATLAS_UNROLL
-  for (uint32_t q = 0; q < kQuads; ++q) {
-    const uint32_t i = first + q * kApart;
-    quads[q] = load_quad(x, i, n, x_aligned);
-    ys[q] = added(row, i);
-  }
-  const float factor = 2.0f * sigmoid(divide(c, static_cast<float>(params.streams)));
-  ATLAS_UNROLL
-  for (uint32_t q = 0; q < kQuads; ++q) {
-    const uint32_t i = first + q * kApart;
-    if (i < n) {
+  for (uint32_t begin = 0; begin < kQuads; begin += kTogether) {
+    if (begin != 0 && begin * kApart >= n) break;
+    Quad quads[kTogether], ys[kTogether];
+    ATLAS_UNROLL
+    for (uint32_t q = 0; q < kTogether; ++q) {
+      const uint32_t i = first + (begin + q) * kApart;
+      quads[q] = load_quad(x, i, n, x_aligned);
+      ys[q] = added(row, i);
+    }
+    // Behind the loads, as it waits for one itself.
+    const float factor = 2.0f * sigmoid(divide(c, static_cast<float>(params.streams)));
+    ATLAS_UNROLL
+    for (uint32_t q = 0; q < kTogether; ++q) {
+      const uint32_t i = first + (begin + q) * kApart;
+      if (i >= n) continue;
       ATLAS_UNROLL
       for (uint32_t j = 0; j < 4; ++j) quads[q].f[j] = fma(factor, ys[q].f[j], quads[q].f[j]);
       store_quad(staged, i, n, true, quads[q]);
@@ -108,8 +114,11 @@ ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& a
     const uint32_t i = first + q * kApart;
     Quad out = {};
     if (i < n) {
+      const Quad in = load_quad(staged, i, n, true);
+      const Quad by =
+          q < kTogether ? weights[q < kTogether ? q : 0] : load_quad(weight, i, n, weight_aligned);
       ATLAS_UNROLL
-      for (uint32_t j = 0; j < 4; ++j) out.f[j] = (quads[q].f[j] * scale) * weights[q].f[j];
+      for (uint32_t j = 0; j < 4; ++j) out.f[j] = (in.f[j] * scale) * by.f[j];
       store_quad(normed, i, n, normed_aligned, out);
     }
     if (params.encoded != nullptr && (params.streams == 1 || i < n)) {
@@ -119,9 +128,9 @@ ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& a
 }
 
 /// Grid (rows, streams).
-ATLAS_EARLY_KERNEL(inject_norm, InjectNormParams, kInjectNormThreads, 1) {
+ATLAS_EARLY_KERNEL(inject_norm, InjectNormParams, kInjectNormThreads, 5) {
   const bool aligned = has_quads(params.y, params.y_stride);
-  inject_and_norm<kMaxInjectNorm, kInjectNormThreads>(params, [&](uint64_t row, uint32_t i) {
+  inject_and_norm<kMaxInjectNorm, kInjectNormThreads, 4>(params, [&](uint64_t row, uint32_t i) {
     return load_quad(params.y + row * params.y_stride, i, params.n, aligned);
   });
 }
@@ -129,7 +138,7 @@ ATLAS_EARLY_KERNEL(inject_norm, InjectNormParams, kInjectNormThreads, 1) {
 /// Grid (rows, streams). Every stream's block puts the row together; that of stream 0 writes it.
 ATLAS_EARLY_KERNEL(combine_inject_norm, CombineInjectNormParams, kCombineInjectNormThreads, 1) {
   const CombineExpertsParams& combine = params.combine;
-  inject_and_norm<kMaxCombineInjectNorm, kCombineInjectNormThreads>(
+  inject_and_norm<kMaxCombineInjectNorm, kCombineInjectNormThreads, 1>(
       params.inject, [&](uint64_t row, uint32_t i) {
         const Quad sum = CombinedRow<10>(combine, row).quad(i);
         if (device::block_index<1>() == 0) {
