@@ -21,7 +21,7 @@ Stream::Stream(Team& team) : team_(team), progress_(std::make_shared<Progress>()
 }
 
 Stream::~Stream() {
-  stop_.store(true);
+  stop_.exchange(true);
   door_.wake();
   thread_.join();
 }
@@ -35,8 +35,8 @@ void Stream::execute() {
     if (submitted_.load() == done) return;  // asked to stop, and nothing is left
     run(queue_[done % kCapacity]);
     // Sequentially consistent: orders the command's effects before what a waiter reads next, and
-    // the store before the look for sleepers.
-    progress_->completed.store(++done);
+    // the exchange before the look for sleepers.
+    progress_->completed.exchange(++done);
     progress_->door.wake();
   }
 }
@@ -56,7 +56,7 @@ void Stream::submit(const Command& command) {
   const uint64_t number = submitted_.load(std::memory_order_relaxed);
   if (number >= kCapacity) progress_->wait(number - kCapacity + 1, Door::kForever);
   queue_[number % kCapacity] = command;
-  submitted_.store(number + 1);  // orders the slot before it, and it before the look for sleepers
+  submitted_.exchange(number + 1);  // orders the slot before it, and it before the look for sleepers
   door_.wake();
 }
 

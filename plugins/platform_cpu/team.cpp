@@ -59,7 +59,7 @@ Team::Team(uint32_t threads, std::vector<int> cores)
 }
 
 Team::~Team() {
-  stop_.store(true);
+  stop_.exchange(true);
   work_door_.wake();
   for (std::thread& thread : workers_) thread.join();
 }
@@ -101,7 +101,7 @@ void Team::proceed(uint32_t thread, uint32_t index) {
       records_[index].function(records_[index].params, 0, 1, scratch(thread));
     }
     if (index == count_) {
-      finished_.store(true);
+      finished_.exchange(true);
       caller_door_.wake();
       return;
     }
@@ -123,8 +123,8 @@ void Team::publish(uint32_t index, uint32_t taken) {
   done_.store(0, std::memory_order_relaxed);
   // The sequence number makes every claim word new, so that a compare-and-swap with an old one
   // fails. Sequentially consistent: orders the writes above before what a claimer reads, and the
-  // store itself before the look for sleepers.
-  claim_.store(uint64_t{++sequence_} << 32 | (current_.tasks - taken));
+  // exchange itself before the look for sleepers.
+  claim_.exchange(uint64_t{++sequence_} << 32 | (current_.tasks - taken));
   work_door_.wake();
   caller_door_.wake();
 }

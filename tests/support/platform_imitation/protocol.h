@@ -55,7 +55,8 @@ struct SharedDoor {
   }
 
   void wake() {
-    if (sleepers.load() == 0) return;
+    // Not a load: user-mode qemu lets it pass the store before it.
+    if (sleepers.fetch_add(0) == 0) return;
     turn.fetch_add(1);
     ::syscall(SYS_futex, &turn, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   }
