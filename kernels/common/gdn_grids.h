@@ -2,6 +2,8 @@
 // them and for the kernels. Plain C++; nothing here changes a result.
 #pragma once
 
+#include <string_view>
+
 #include "kernels/common/gdn.h"
 #include "kernels/common/gpu_shapes.h"
 
@@ -39,11 +41,13 @@ constexpr LaunchShape gdn_conv_shape(const GdnShape& s, uint32_t max_rows, uint3
 }
 
 /// `gdn_attend`: grid (value heads * column parts, sequences). A block has a head's state for some
-/// columns of values.
-inline constexpr uint32_t kGdnColumns = 32;
+/// columns of values, 16 or 32. An H200 has three blocks of the fewer on every multiprocessor for
+/// 48 heads of 128 columns, where of the more it would have one or two; the others' blocks are
+/// limited by their shared memory.
+constexpr uint32_t gdn_columns(std::string_view platform) { return platform == "h200" ? 16 : 32; }
 inline constexpr uint32_t kGdnAttendThreads = 128;
-constexpr uint32_t gdn_column_parts(uint32_t value_dim) {
-  return (value_dim + kGdnColumns - 1) / kGdnColumns;
+constexpr uint32_t gdn_column_parts(uint32_t value_dim, uint32_t columns) {
+  return (value_dim + columns - 1) / columns;
 }
 /// Rows and columns of a block of coefficients A and B; blocks do not begin in the same bank.
 inline constexpr uint32_t kGdnGroup = 8;
@@ -53,12 +57,13 @@ inline constexpr uint32_t kGdnBlocks = kGdnGroups * (kGdnGroups + 1) / 2;
 /// Slices of rows that a warp has at hand or under way.
 inline constexpr uint32_t kGdnRing = 4;
 inline constexpr uint32_t kGdnRingFloats = 256;
-/// In floats: V [kGdnChunk, kGdnColumns]; beta, G, e^G, e^(G_L - G), a and b [kGdnChunk] each; one
-/// after another, warps' slices, coefficients of tiles (blocks of 8 by 8 up to the diagonal, of A
-/// and B), or what few rows need; then the state [gdn_padded(key_dim), kGdnColumns].
+/// In floats: V [kGdnChunk, columns]; twice, for chunks in turn, beta, G, e^G and e^(G_L - G)
+/// [kGdnChunk] each; a and b [kGdnChunk] each; one after another, warps' slices, coefficients of
+/// tiles (blocks of 8 by 8 up to the diagonal, of A and B), or what few rows need; then the state
+/// [gdn_padded(key_dim), columns].
 inline constexpr uint32_t kGdnWorkFloats = 2 * kGdnBlocks * kGdnBlockStride;
-static_assert(kGdnWorkFloats >=
-              kGdnFewFloats + 2 * kGdnFewRows * kGdnChunk + 4 * kGdnFewRows * kGdnColumns);
+inline constexpr uint32_t kGdnGates = 4 * kGdnChunk;  // of a chunk
+static_assert(kGdnWorkFloats >= kGdnFewFloats + 2 * kGdnFewRows * kGdnChunk + 4 * kGdnFewRows * 32);
 /// Where a warp's slices stand: not among coefficients that another warp may still read when this
 /// one has made its last sum. The first two warps have keys and read A, the third and fourth the
 /// upper and lower rows of B.
@@ -69,13 +74,13 @@ static_assert(gdn_ring_place(2) <= kGdnBlocks * kGdnBlockStride);
 static_assert(gdn_ring_place(3) >= (kGdnBlocks + 10) * kGdnBlockStride &&
               gdn_ring_place(3) + kGdnRing * kGdnRingFloats <= kGdnWorkFloats &&
               gdn_ring_place(2) + kGdnRing * kGdnRingFloats <= (kGdnBlocks + 10) * kGdnBlockStride);
-constexpr uint32_t gdn_attend_shared_floats(uint32_t key_dim) {
-  return static_cast<uint32_t>(gdn_padded(key_dim)) * kGdnColumns + kGdnChunk * kGdnColumns +
-         6 * kGdnChunk + kGdnWorkFloats;
+constexpr uint32_t gdn_attend_shared_floats(uint32_t key_dim, uint32_t columns) {
+  return (static_cast<uint32_t>(gdn_padded(key_dim)) + kGdnChunk) * columns + 2 * kGdnGates +
+         2 * kGdnChunk + kGdnWorkFloats;
 }
-constexpr LaunchShape gdn_attend_shape(const GdnShape& s, uint32_t sequences) {
-  return {s.value_heads * gdn_column_parts(s.value_dim), sequences, 1, kGdnAttendThreads,
-          gdn_attend_shared_floats(s.key_dim) * static_cast<uint32_t>(sizeof(float))};
+constexpr LaunchShape gdn_attend_shape(const GdnShape& s, uint32_t sequences, uint32_t columns) {
+  return {s.value_heads * gdn_column_parts(s.value_dim, columns), sequences, 1, kGdnAttendThreads,
+          gdn_attend_shared_floats(s.key_dim, columns) * static_cast<uint32_t>(sizeof(float))};
 }
 
 /// `gdn_step`: grid (value heads, sequences). Two threads have one column of a head's state in

@@ -257,7 +257,8 @@ AtlasCode plan_attend(const AtlasAttentionProblem& problem, const AtlasRecordSin
   const kernels::GdnShape shape = shape_of(delta);
   set_shape(attend, problem, sequences_of(problem) * delta.value_heads,
             kernels::gdn_attend_scratch_bytes(shape),
-            kernels::gdn_attend_shape(shape, sequences_of(problem)));
+            kernels::gdn_attend_shape(shape, sequences_of(problem),
+                                      kernels::gdn_columns(problem.platform)));
   // A row reads its sequence's state.
   attend.bytes_read(sequences_of(problem) * kernels::gdn_anchor_history(shape) * sizeof(float));
   return attend.emit(sink, error);

@@ -279,7 +279,7 @@ ATLAS_DEVICE void many_dots(const DeltaChunk& chunk, float* buffers, float* dots
   using namespace device;
   block_barrier();  // the block's rows are in the workspace before others read them
   const uint32_t keys = thread_index() % 16 * 4, vectors = thread_index() / 16 * 8;
-  DeltaTile tile;
+  DeltaSums<8> tile;
   tile.clear();
   each_key_slice<kGdnConvThreads>(
       thread_index(), chunk, true, buffers, [&](const float* slice, uint32_t, uint32_t count) {

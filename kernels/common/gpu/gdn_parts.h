@@ -1,5 +1,5 @@
-// What the kernels of Gated DeltaNet share: spans and chunks, the tiles of 8 by 4 that many rows
-// are computed in, the sums of few rows. An element's sum is one chain of fma in the order of
+// What the kernels of Gated DeltaNet share: spans and chunks, the tiles that many rows are
+// computed in, the sums of few rows. An element's sum is one chain of fma in the order of
 // kernels/common/gdn.h whichever of them makes it, so their bits are those of the CPU pack.
 #pragma once
 
@@ -51,9 +51,10 @@ struct DeltaChunk {
   }
 };
 
-/// A thread's 8 by 4 sums.
-struct DeltaTile {
-  float at[8][4];
+/// A thread's sums, of some rows by four columns.
+template <uint32_t kRows>
+struct DeltaSums {
+  float at[kRows][4];
 
   ATLAS_DEVICE void clear() {
     ATLAS_UNROLL
@@ -62,18 +63,17 @@ struct DeltaTile {
       for (float& sum : row) sum = 0.0f;
     }
   }
-  /// += eight times four, both in shared memory.
-  ATLAS_DEVICE void add(const float* eight, const float* four) {
+  /// += as many rows as the tile has times four, both in shared memory.
+  ATLAS_DEVICE void add(const float* rows, const float* four) {
     using namespace device;
-    const Floats4 low = load_as<Floats4>(eight), high = load_as<Floats4>(eight + 4);
+    Floats4 left[kRows / 4];
+    ATLAS_UNROLL
+    for (uint32_t r = 0; r < kRows / 4; ++r) left[r] = load_as<Floats4>(rows + 4 * r);
     const Floats4 right = load_as<Floats4>(four);
     ATLAS_UNROLL
-    for (uint32_t r = 0; r < 4; ++r) {
+    for (uint32_t r = 0; r < kRows; ++r) {
       ATLAS_UNROLL
-      for (uint32_t c = 0; c < 4; ++c) {
-        at[r][c] = fma(low.f[r], right.f[c], at[r][c]);
-        at[r + 4][c] = fma(high.f[r], right.f[c], at[r + 4][c]);
-      }
+      for (uint32_t c = 0; c < 4; ++c) at[r][c] = fma(left[r / 4].f[r % 4], right.f[c], at[r][c]);
     }
   }
 };
