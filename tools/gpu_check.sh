@@ -9,17 +9,18 @@
 #   FOLDER/gpu_check.sh --here                     runs a bundle, however it was carried
 #
 # Options: --platform NAME (h200; gb10, strix-hip), --build FOLDER (build/release), --only PATTERN (names of
-# test programs), --sanitizer TOOLS (memcheck; a list with commas, or none), --no-build, --with PROGRAMS (a list
-# with commas of what else travels: atlasd, atlas-bench, ...; all plugins go with them).
+# test programs), --sanitizer TOOLS (memcheck; a list with commas, or none), --jobs N (programs at a time, 1; what
+# measures runs alone), --no-build, --with PROGRAMS (a list with commas of what else travels: atlasd, atlas-bench, ...;
+# all plugins go with them).
 #
 # The other machine needs the GPU's driver and a glibc and libstdc++ as new as the build machine's; other
 # libraries travel. Exit status: 0 all passed, 1 something failed, 2 wrong use, 77 no device.
 set -uo pipefail
 
 script=$(readlink -f "$0")
-mode="" target="" platform=h200 build="" only="*" sanitizer=memcheck build_first=yes with=""
+mode="" target="" platform=h200 build="" only="*" sanitizer=memcheck jobs=1 build_first=yes with=""
 usage() {
-  sed -n '2,18s/^# \{0,1\}//p' "$script" >&2
+  sed -n '2,19s/^# \{0,1\}//p' "$script" >&2
   exit 2
 }
 while [ $# -gt 0 ]; do
@@ -31,6 +32,7 @@ while [ $# -gt 0 ]; do
     --build) build=${2:-} && shift ;;
     --only) only=${2:-} && shift ;;
     --sanitizer) sanitizer=${2:-} && shift ;;
+    --jobs) jobs=${2:-} && shift ;;
     --no-build) build_first=no ;;
     --with) with=${2:-} && shift ;;
     *) usage ;;
@@ -38,6 +40,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -n "$mode" ] || usage
+[[ $jobs =~ ^[1-9][0-9]{0,2}$ ]] || { echo "gpu_check: --jobs '$jobs' is no number from 1 to 999" >&2 && exit 2; }
 case $platform in
   h200 | gb10) plugin=platform_cuda ;;
   strix-hip) plugin=platform_hip ;;
@@ -125,24 +128,29 @@ has_device() {
   esac
 }
 
-passed=0 failed=0
-run() {  # run NAME COMMAND...: one line with its result and time; the log in results
-  local name=$1 log=$results/$1.log start end
+run() {  # run NAME COMMAND...: one line with its result and time; the log and the verdict in results
+  local name=$1 log=$results/$1.log start status seconds line
   shift
   start=$(date +%s%N)
   timeout 600 "$@" >"$log" 2>&1
   status=$?
-  end=$(date +%s%N)
-  local seconds
-  seconds=$(awk "BEGIN{printf \"%.1f\", ($end - $start) / 1e9}")
+  seconds=$(awk "BEGIN{printf \"%.1f\", ($(date +%s%N) - $start) / 1e9}")
   if [ $status -eq 0 ]; then
-    passed=$((passed + 1))
-    echo "pass  $name  (${seconds} s)  $(sed -n 's/^\[doctest\] assertions: *//p' "$log")"
+    line="pass  $name  (${seconds} s)  $(sed -n 's/^\[doctest\] assertions: *//p' "$log")"
+    echo pass >"$results/$name.verdict"
   else
-    failed=$((failed + 1))
-    echo "FAIL  $name  (${seconds} s, status $status)"
-    grep -vE '^\[doctest\] (doctest version|run with)' "$log" | head -40 | sed 's/^/      /'
+    line="FAIL  $name  (${seconds} s, status $status)
+$(grep -vE '^\[doctest\] (doctest version|run with)' "$log" | head -40 | sed 's/^/      /')"
+    echo fail >"$results/$name.verdict"
   fi
+  echo "$line"
+}
+begin() {  # the same beside up to `jobs` others
+  while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+  run "$@" &
+}
+count() {  # count VERDICT
+  cat "$results"/*.verdict 2>/dev/null | grep -c "^$1$"
 }
 
 here() {
@@ -159,11 +167,19 @@ here() {
   fi
   local name tool checker
   [ $bundled = no ] || engines=""
-  for name in $(programs) device_overhead $engines; do
+  for name in $(programs) $engines; do
     [ -x "$build/tests/$name" ] || { echo "skip  $name is not built" && continue; }
     # shellcheck disable=SC2254
-    case $name in $only) run "$name" "$build/tests/$name" --device "$platform" ;; esac
+    case $name in $only) begin "$name" "$build/tests/$name" --device "$platform" ;; esac
   done
+  wait
+  name=device_overhead
+  if [ -x "$build/tests/$name" ]; then
+    # shellcheck disable=SC2254
+    case $name in $only) run "$name" "$build/tests/$name" --device "$platform" ;; esac
+  else
+    echo "skip  $name is not built"
+  fi
   if [ -f "$results/device_overhead.log" ]; then  # a measurement: what it says is shown
     sed -n '/^\[doctest\] run/,/^====/{//!p}' "$results/device_overhead.log"
   fi
@@ -179,12 +195,15 @@ here() {
         for name in $(programs); do
           # Its own bounds checks need buffers of their own size, so without guards.
           # shellcheck disable=SC2254
-          case $name in $only) run "$name.$tool" "$checker" --tool "$tool" "${api[@]}" --error-exitcode 9 \
+          case $name in $only) begin "$name.$tool" "$checker" --tool "$tool" "${api[@]}" --error-exitcode 9 \
             "$build/tests/$name" --device "$platform" --guards off ;; esac
         done
       done
+      wait
     fi
   fi
+  local passed failed
+  passed=$(count pass) failed=$(count fail)
   echo "$passed passed, $failed failed; logs in $results"
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
 }
@@ -195,7 +214,7 @@ host() {
   bundle "$local_bundle"
   remote=$(ssh "$target" 'mktemp -d /tmp/atlas-gpu-check.XXXXXX') || { echo "gpu_check: no ssh to $target" >&2 && exit 1; }
   tar -C "$local_bundle" -czf - . | ssh "$target" "tar -C '$remote' -xzf -" || exit 1
-  ssh "$target" "cd '$remote' && ./gpu_check.sh --here --platform '$platform' --only '$only' --sanitizer '$sanitizer'"
+  ssh "$target" "cd '$remote' && ./gpu_check.sh --here --platform '$platform' --only '$only' --sanitizer '$sanitizer' --jobs '$jobs'"
   status=$?
   mkdir -p "$build/gpu_check"
   ssh "$target" "tar -C '$remote' -czf - gpu_check 2>/dev/null; rm -rf '$remote'" | tar -C "$build" -xzf - 2>/dev/null
