@@ -42,4 +42,5 @@ set(ATLAS_CUDA_INSTRUCTIONS
   qsa/qsa_attend_64=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
   qsa/qsa_attend_128=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
   qsa/qsa_attend_256=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+  qsa/qsa_attend_many_256=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
   qsa_select/qsa_score=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32)

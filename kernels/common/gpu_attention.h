@@ -53,8 +53,9 @@ struct AttentionForm {
   uint32_t max_dim;
   uint32_t warps;
   uint32_t tiles;
+  uint32_t teams = 1;  // groups of `warps` warps, each with tiles of its own
 
-  constexpr uint32_t threads() const { return 32 * warps; }
+  constexpr uint32_t threads() const { return 32 * warps * teams; }
   constexpr uint32_t query_rows() const { return 16 * tiles; }
 };
 inline constexpr AttentionForm kGqaForms[] = {

@@ -56,20 +56,36 @@ inline constexpr uint32_t kQsaSelectThreads = 1024;
 inline constexpr uint32_t kQsaSelectBins = 2048;
 inline constexpr uint32_t kQsaSelectSharedBytes = (kQsaSelectBins + 3 * 32 + 8) * 4;
 
+/// Tiles that a block of qsa_attend_many_256 takes in step.
+inline constexpr uint32_t kQsaTeams = 3;
+
 /// The forms of the attend kernels: a tile is the rows of a sequence that see everything before
-/// them, as gqa's, or one row that has a list.
-inline constexpr AttentionForm kQsaForms[] = {
-    {"qsa_attend_64", 64, 4, 1}, {"qsa_attend_128", 128, 8, 1}, {"qsa_attend_256", 256, 8, 1}};
-constexpr const AttentionForm& qsa_form(uint32_t head_dim) {
-  return kQsaForms[head_dim <= 64 ? 0 : head_dim <= 128 ? 1 : 2];
+/// them, as gqa's, or one row that has a list. The last one is for many rows, and heads of 256.
+inline constexpr AttentionForm kQsaForms[] = {{"qsa_attend_64", 64, 4, 1},
+                                              {"qsa_attend_128", 128, 8, 1},
+                                              {"qsa_attend_256", 256, 8, 1},
+                                              {"qsa_attend_many_256", 256, 4, 1, kQsaTeams}};
+constexpr const AttentionForm& qsa_form(uint32_t head_dim, bool many) {
+  return kQsaForms[head_dim <= 64 ? 0 : head_dim <= 128 ? 1 : many && head_dim == 256 ? 3 : 2];
+}
+/// Whether the form for many rows serves a bucket of `rows` rows: several of its blocks for each
+/// multiprocessor then have work, undivided.
+constexpr bool qsa_is_many(uint32_t rows, uint32_t kv_heads, const AttentionDevice& device) {
+  return uint64_t{rows} * kv_heads >= uint64_t{2} * device.wanted_blocks;
 }
 constexpr uint32_t qsa_row_tiles(const AttentionForm& form, uint32_t group) {
   return (group + form.query_rows() - 1) / form.query_rows();
 }
-/// attention_shared_bytes, and where the keys and values of four places stand, for two blocks.
+/// Of a team: attention_shared_bytes, where the keys and values of four places stand, for two
+/// blocks, and what it keeps of its tile.
+inline constexpr uint32_t kQsaTileBytes = 64;
 inline constexpr uint32_t kQsaQuads = kGqaBlockTokens / 4;
+constexpr uint32_t qsa_team_bytes(const AttentionForm& form, uint32_t head_dim) {
+  return attention_shared_bytes(form, head_dim) + 2 * 2 * kQsaQuads * 8 + kQsaTileBytes;
+}
+/// Of a block: what its teams have, and how many blocks each walks.
 constexpr uint32_t qsa_attend_shared_bytes(const AttentionForm& form, uint32_t head_dim) {
-  return attention_shared_bytes(form, head_dim) + 2 * 2 * kQsaQuads * 8;
+  return form.teams * qsa_team_bytes(form, head_dim) + (form.teams == 1 ? 0 : 16);
 }
 
 // The formatter would take the members of parameter structs for arguments.

@@ -17,6 +17,7 @@ constexpr uint64_t kMaxScoreBytes = uint64_t{128} << 20;
 
 /// What the workspace of a GPU holds, and where: partial sums at 0.
 struct GpuWorkspace {
+  const kernels::AttentionForm* form = nullptr;
   kernels::AttentionSplit split;
   uint32_t score_rows = 0;    // of a record
   uint64_t score_stride = 0;  // floats
@@ -28,12 +29,19 @@ GpuWorkspace gpu_workspace_of(const AtlasAttentionProblem& problem) {
   const AtlasIndexer& indexer = *problem.indexer;
   const uint64_t places = std::min(uint64_t{problem.max_pages} * kernels::kGqaPageTokens,
                                    uint64_t{indexer.budget} + indexer.ratio - 1);
-  const kernels::AttentionForm& form = kernels::qsa_form(problem.head_dim);
+  const kernels::AttentionDevice device = kernels::attention_device(problem.platform);
+  const kernels::AttentionForm& form = kernels::qsa_form(
+      problem.head_dim, kernels::qsa_is_many(problem.max_rows, problem.kv_heads, device));
   const uint32_t row_tiles = kernels::qsa_row_tiles(form, problem.heads / problem.kv_heads);
+  const uint32_t tiles = problem.max_rows * row_tiles;
   GpuWorkspace workspace;
-  workspace.split = kernels::attention_split(problem.max_rows * row_tiles, problem.heads,
-                                             problem.kv_heads, problem.head_dim, problem.max_rows,
-                                             places, kernels::attention_device(problem.platform));
+  workspace.form = &form;
+  if (form.teams == 1) {
+    workspace.split = kernels::attention_split(tiles, problem.heads, problem.kv_heads,
+                                               problem.head_dim, problem.max_rows, places, device);
+  } else {
+    workspace.split.tiles = (tiles + form.teams - 1) / form.teams;
+  }
   workspace.bytes = kernels::align_up(workspace.split.partial_bytes, 256);
   if (!is_sparse(problem)) return workspace;
   workspace.lists = workspace.bytes;
@@ -136,7 +144,7 @@ AtlasCode plan_gpu(const AtlasAttentionProblem& problem, const AtlasRecordSink* 
                  is_sparse(problem) ? behind(problem.workspace, workspace.lists) : kNowhere);
     return record;
   };
-  const kernels::AttentionForm& form = kernels::qsa_form(problem.head_dim);
+  const kernels::AttentionForm& form = *workspace.form;
   return emit_divided(launch, problem, form,
                       kernels::qsa_attend_shared_bytes(form, problem.head_dim), split, "qsa_merge",
                       sink, error);

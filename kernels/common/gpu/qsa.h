@@ -2,8 +2,8 @@
 // keys into pages, qsa_attend_* walk each row's list, qsa_merge joins blocks (gpu_qsa.h).
 #pragma once
 
-#include "kernels/common/gpu/attention.h"
 #include "kernels/common/gpu/attention_write.h"
+#include "kernels/common/gpu/qsa_walk.h"
 #include "kernels/common/gpu_qsa.h"
 
 namespace atlas::kernels {
@@ -129,80 +129,6 @@ ATLAS_DEVICE_KERNEL(qsa_write, QsaWriteParams, kAttentionWriteThreads) {
   }
 }
 
-/// What a tile attends to: blocks of positions, then the positions from `tail` on; or all
-/// positions.
-struct PlaceList {
-  const uint32_t* blocks;  // null: everything, in order
-  uint32_t count, ratio, tail;
-
-  ATLAS_DEVICE uint32_t position(uint32_t place) const {
-    if (blocks == nullptr) return place;
-    const uint32_t block = place / ratio;
-    if (block >= count) return tail + (place - count * ratio);
-    return device::load(blocks + block) * ratio + place % ratio;
-  }
-};
-
-/// Places of a list for the walk. Where four places stand is looked up a block ahead, by the first
-/// threads of the block for all others.
-class ListedPlaces {
- public:
-  ATLAS_DEVICE ListedPlaces(const GqaAttendParams& p, const QueryTile& tile, const PlaceList& list,
-                            uint32_t shared_offset)
-      : p_(p),
-        tile_(tile),
-        list_(list),
-        table_(page_table(p.control, tile.slot)),
-        keys_(device::shared_memory<uint64_t>(shared_offset)) {}
-
-  ATLAS_DEVICE void look_ahead(uint32_t block) {
-    const uint32_t place = block * kGqaBlockTokens + 4 * device::thread_index();
-    position_ = kNowhere;
-    if (device::thread_index() < kQsaQuads && place < tile_.all_places()) {
-      position_ = list_.position(place);
-    }
-  }
-  ATLAS_DEVICE void look_up() {
-    if (position_ != kNowhere) page_ = device::load(table_ + position_ / kGqaPageTokens);
-  }
-  ATLAS_DEVICE void keep(uint32_t block) const {
-    if (position_ == kNowhere) return;
-    const uint32_t dims = attention_dims(p_.head_dim), place = position_ % kGqaPageTokens;
-    const auto page = reinterpret_cast<uint64_t>(
-        p_.pages + tile_.kv_head * attention_head_bytes(p_.head_dim) + page_ * p_.page_stride);
-    uint64_t* to = keys_ + block % 2 * (2 * kQsaQuads) + device::thread_index();
-    device::store(to, page + attention_key_offset(place, dims));
-    device::store(to + kQsaQuads, page + attention_value_offset(place, dims));
-  }
-
-  ATLAS_DEVICE void begin_keys(uint32_t block, uint32_t) {
-    block_keys_ = keys_ + block % 2 * (2 * kQsaQuads);
-  }
-  ATLAS_DEVICE const uint8_t* key(uint32_t place) const {
-    return reinterpret_cast<const uint8_t*>(device::load(block_keys_ + place / 4)) + place % 4 * 64;
-  }
-  struct Values {
-    const uint64_t* quads;
-    ATLAS_DEVICE const uint8_t* quad(uint32_t number) const {
-      return reinterpret_cast<const uint8_t*>(device::load(quads + number));
-    }
-  };
-  ATLAS_DEVICE Values values(uint32_t block, uint32_t first) const {
-    return {keys_ + block % 2 * (2 * kQsaQuads) + kQsaQuads + first / 4};
-  }
-
- private:
-  static constexpr uint32_t kNowhere = 0xffffffffu;
-
-  const GqaAttendParams& p_;
-  const QueryTile& tile_;
-  const PlaceList list_;
-  const uint32_t* const table_;
-  uint64_t* const keys_;
-  const uint64_t* block_keys_ = nullptr;
-  uint32_t position_ = kNowhere, page_ = 0;
-};
-
 ATLAS_DEVICE GqaAttendParams dense_params(const QsaAttendParams& p) {
   GqaAttendParams dense{};
   dense.q = p.q;
@@ -236,34 +162,35 @@ ATLAS_DEVICE uint32_t listed_places(const QsaAttendParams& p, uint32_t index) {
   return p.budget_blocks * p.ratio + (index + 1) % p.ratio;
 }
 
+/// Tile number `number` of the step, and what it attends to; past the last one a tile
+/// without query rows, which sees nothing.
 template <typename Form>
-ATLAS_DEVICE void qsa_attend(const QsaAttendParams& p) {
+ATLAS_DEVICE QueryTile find_tile(const QsaAttendParams& p, uint32_t number, PlaceList& list) {
   using namespace device;
   const uint32_t group = p.heads / p.kv_heads;
   const uint32_t row_tiles = (group + Form::kRows - 1) / Form::kRows;
   uint32_t before = 0;
   const RowSpan* span = find_span(
-      p.rows, block_index(),
+      p.rows, number,
       [&](uint32_t row_count, uint32_t index, uint32_t) {
         const uint32_t dense = dense_rows_of(p, row_count, index);
         return (dense * group + Form::kRows - 1) / Form::kRows + (row_count - dense) * row_tiles;
       },
       before);
-  if (span == nullptr) return;
-  const uint32_t number = block_index() - before, index = load(&span->index);
-  const uint32_t row_count = load(&span->row_count);
-  if (!has_page(p.control, index + row_count - 1)) return;
+  list = {nullptr, 0, p.ratio, 0};
+  QueryTile tile{0, block_index<1>(), 1, 0, 0xffffffffu, 1, 0};
+  if (span == nullptr) return tile;
+  number -= before;
+  const uint32_t index = load(&span->index), row_count = load(&span->row_count);
+  if (!has_page(p.control, index + row_count - 1)) return tile;
   const uint32_t dense = dense_rows_of(p, row_count, index);
   const uint32_t dense_tiles = (dense * group + Form::kRows - 1) / Form::kRows;
-  QueryTile tile;
   tile.slot = load(&span->slot);
-  tile.kv_head = block_index<1>();
   tile.group = group;
   tile.first_row = load(&span->first_row);
   tile.index = index;
   tile.first = number * Form::kRows;
   uint32_t query_rows = dense * group;
-  PlaceList list{nullptr, 0, p.ratio, 0};
   if (number >= dense_tiles) {
     const uint32_t row = dense + (number - dense_tiles) / row_tiles;
     tile.first_row += row;
@@ -275,16 +202,62 @@ ATLAS_DEVICE void qsa_attend(const QsaAttendParams& p) {
   }
   const uint32_t left = query_rows - tile.first;
   tile.count = left < Form::kRows ? left : Form::kRows;
-  const GqaAttendParams params = dense_params(p);
-  constexpr AttentionForm kForm{"", 0, Form::kWarps, Form::kTiles};
-  const uint32_t after = attention_shared_bytes(kForm, p.head_dim);
-  attend<Form>(params, tile, ListedPlaces(params, tile, list, after), block_index<2>());
+  return tile;
+}
+
+/// All or some blocks of a tile: their states for the merge where the step is split, else results.
+template <typename Form>
+ATLAS_DEVICE void qsa_attend(const QsaAttendParams& p) {
+  using namespace device;
+  PlaceList list;
+  const QueryTile tile = find_tile<Form>(p, block_index(), list);
+  if (tile.count == 0) return;
+  ListWalk<Form> walk(p, tile);
+  const uint32_t blocks = walk.blocks(), each = (blocks + p.tasks - 1) / p.tasks;
+  const uint32_t begin = block_index<2>() * each;
+  const uint32_t end = begin + each < blocks ? begin + each : blocks;
+  if (begin >= end) return;
+  walk.begin(tile, list, begin);
+  ATLAS_ROLLED
+  for (uint32_t block = begin; block < end; ++block) walk.block(block);
+  // Results of what no merge follows: of all rows, or of those that see one block.
+  if (p.split_rows != 0 && begin != 0) return;
+  walk.write_out([&](uint32_t places) { return p.split_rows == 0 || places <= kGqaBlockTokens; });
 }
 
 /// Grid: (tiles, kv heads, tasks), as gqa_attend_*.
-ATLAS_DEVICE_KERNEL(qsa_attend_64, QsaAttendParams, 128) { qsa_attend<WalkForm<4, 1, 1>>(params); }
-ATLAS_DEVICE_KERNEL(qsa_attend_128, QsaAttendParams, 256) { qsa_attend<WalkForm<8, 1, 1>>(params); }
-ATLAS_DEVICE_KERNEL(qsa_attend_256, QsaAttendParams, 256) { qsa_attend<WalkForm<8, 1, 2>>(params); }
+ATLAS_DEVICE_KERNEL(qsa_attend_64, QsaAttendParams, 128) {
+  qsa_attend<ListForm<4, 1, 1, 16>>(params);
+}
+ATLAS_DEVICE_KERNEL(qsa_attend_128, QsaAttendParams, 256) {
+  qsa_attend<ListForm<8, 1, 1, 16>>(params);
+}
+ATLAS_DEVICE_KERNEL(qsa_attend_256, QsaAttendParams, 256) {
+  qsa_attend<ListForm<8, 2, 1, 16>>(params);
+}
+
+/// Grid: (tiles / teams, kv heads): each team of a block has a tile. tasks is 1, split_rows 0, and
+/// head_dim 256.
+ATLAS_DEVICE_KERNEL(qsa_attend_many_256, QsaAttendParams, 128 * kQsaTeams) {
+  using namespace device;
+  using Form = ListForm<4, 4, kQsaTeams, 8, true>;
+  PlaceList list;
+  const QueryTile tile = find_tile<Form>(params, block_index() * Form::kTeams + Form::team(), list);
+  ListWalk<Form> walk(params, tile);
+  constexpr AttentionForm kForm{"", 0, Form::kWarps, 1};
+  auto* counts = shared_memory<uint32_t>(Form::kTeams * qsa_team_bytes(kForm, params.head_dim));
+  if (Form::thread() == 0) store(counts + Form::team(), walk.blocks());
+  walk.begin(tile, list, 0);
+  uint32_t blocks = 0;
+  ATLAS_UNROLL
+  for (uint32_t i = 0; i < Form::kTeams; ++i) {
+    const uint32_t count = load(counts + i);
+    blocks = count > blocks ? count : blocks;
+  }
+  ATLAS_ROLLED
+  for (uint32_t block = 0; block < blocks; ++block) walk.block(block);
+  walk.write_out([](uint32_t) { return true; });
+}
 
 /// Grid: (rows, heads). Results of the rows that see more than one block of places.
 ATLAS_DEVICE_KERNEL(qsa_merge, QsaAttendParams, kAttentionMergeThreads) {

@@ -28,6 +28,11 @@ const SparseShape kShapes[] = {
     {34, 2, 16, 8, 48, 0, 16, 32},  // groups larger than a tile
 };
 
+/// The matrix instruction of a platform's attention.
+simt::Matrix platform_matrix(const std::string& platform) {
+  return platform == "strix-hip" ? simt::Matrix::kWmmaBf16 : simt::Matrix::kMmaBf16;
+}
+
 /// Positions of slot 1 up to `end`, in steps of `sizes` in turn.
 std::vector<float> in_steps(GpuSparseSteps& steps, uint32_t end, const std::vector<uint32_t>& sizes,
                             uint64_t seed = 0) {
@@ -193,6 +198,9 @@ TEST_SUITE("conformance") {
         const size_t width = sparse.width();
         CHECK(same_bits(rows_of(out, width, 0, 7), rows_of(expected, width, 0, 7)));
         CHECK(!same_bits(rows_of(out, width, 7, 8), rows_of(expected, width, 7, 8)));
+        GpuSparseSteps many(platform, shape, {320, 1024, 1});
+        many.fill(1, 276);
+        CHECK(same_bits(many.step({{1, 12}}), out));
       }
     }
   }
@@ -208,6 +216,17 @@ TEST_SUITE("conformance") {
       GpuSparseSteps few(platform, shape, {704, 4, 4});
       few.fill(1, kFirst);
       CHECK(same_bits(in_steps(few, kEnd, {1, 4, 3}, 9), expected));
+      // A bucket of many rows, whose tiles walk in step: those of another sequence see fewer
+      // blocks.
+      GpuSparseSteps many(platform, shape, {704, 1024, 2});
+      many.fill(1, kFirst);
+      const std::vector<float> both = many.step({{0, 11}, {1, kEnd - kFirst}});
+      if (gpu_counts()) {
+        CHECK(many.report("qsa_attend_many_256").matrix_count(platform_matrix(platform)) > 0);
+      }
+      CHECK(same_bits(rows_of(both, whole.width(), 11, 11 + kEnd - kFirst), expected));
+      GpuSparseSteps other(platform, shape, {704, 16, 1});
+      CHECK(same_bits(rows_of(both, whole.width(), 0, 11), other.step({{0, 11}})));
       const std::vector<double> keys = few.stored_keys(1, kEnd / 4);
       uint32_t compared = 0;
       for (uint32_t p = kFirst; p < kEnd; ++p) {
@@ -310,10 +329,10 @@ TEST_SUITE("conformance") {
         CHECK(steps.report("qsa_score").of("pages").fetched_bytes <= 1.1 * index_bytes);
         const double bytes = double(rows) * (256 + 3) * 256 * 2 * 2;
         // The emulator's lanes come one after another, and with WMMA four lanes share a sector.
-        const bool is_wmma = std::string(platform) == "strix-hip";
+        const auto kind = platform_matrix(platform);
+        const bool is_wmma = kind == simt::Matrix::kWmmaBf16;
         CHECK(steps.report("qsa_attend_256").of("pages").fetched_bytes <=
               (is_wmma ? 1.2 : 1.1) * bytes);
-        const auto kind = is_wmma ? simt::Matrix::kWmmaBf16 : simt::Matrix::kMmaBf16;
         CHECK(steps.report("qsa_score").matrix_count(kind) > 0);
         CHECK(steps.report("qsa_attend_256").matrix_count(kind) > 0);
       }
