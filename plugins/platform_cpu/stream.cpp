@@ -56,7 +56,8 @@ void Stream::submit(const Command& command) {
   const uint64_t number = submitted_.load(std::memory_order_relaxed);
   if (number >= kCapacity) progress_->wait(number - kCapacity + 1, Door::kForever);
   queue_[number % kCapacity] = command;
-  submitted_.exchange(number + 1);  // orders the slot before it, and it before the look for sleepers
+  submitted_.exchange(number +
+                      1);  // orders the slot before it, and it before the look for sleepers
   door_.wake();
 }
 

@@ -38,8 +38,8 @@ inline void futex_wake_all(std::atomic<uint32_t>& word) {
 /// A door that many may wait at. The one who changes what they wait for calls `wake` afterwards;
 /// that costs a load while nobody sleeps. All accesses are sequentially consistent: a sleeper
 /// announces itself before it looks again, a waker changes the state before it looks for sleepers,
-/// so one of the two sees the other. The change is an exchange, not a store: on x86 they are the same
-/// instruction, and user-mode qemu lets a load pass the store before it (stlr, ldar).
+/// so one of the two sees the other. The change is an exchange, not a store: on x86 they are the
+/// same instruction, and user-mode qemu lets a load pass the store before it (stlr, ldar).
 class Door {
  public:
   /// Spins for about `spin_ns`, then sleeps, until `ready()` or `timeout_ns` is over. False:

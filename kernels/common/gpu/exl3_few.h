@@ -6,13 +6,15 @@
 #pragma once
 
 #include "kernels/common/device/early.h"
+#include "kernels/common/device/prefetch.h"
 #include "kernels/common/gpu/exl3_rows.h"
 
 namespace atlas::kernels {
 
-/// Shared memory: words that say who is last and which run the block has, a word a warp for
-/// exl3_encode_segment; the ring of each warp; the rows that the block encodes and their powers.
-inline constexpr uint32_t kExl3LargestAt = 16, kExl3RingAt = 64;
+/// Shared memory: a word that says who is last; a word a warp for exl3_encode_segment, two for
+/// exl3_find_run; the ring of each warp; the rows that the block encodes and their powers.
+inline constexpr uint32_t kExl3LargestAt = 16, kExl3FoundAt = 32, kExl3RingAt = 64;
+static_assert(kExl3FoundAt + 8 * kExl3FewWarps <= kExl3RingAt);
 
 /// What a block works on.
 struct Exl3Work {
@@ -41,56 +43,86 @@ ATLAS_DEVICE Exl3Work exl3_work(const Exl3FewParams& params) {
 }
 
 /// The run of the grid's index: of that expert, or of the expert whose first row that is. All
-/// threads of the block take part; `found`: two words of shared memory.
-ATLAS_DEVICE Exl3Run exl3_find_run(const Exl3FewParams& params, uint32_t* found) {
+/// threads of the block take part; `found`: two words a warp of shared memory. meanwhile() is
+/// called where runs are told by rows, once what the block has asked for until then is there.
+template <typename Meanwhile>
+ATLAS_DEVICE Exl3Run exl3_find_run(const Exl3FewParams& params, uint32_t* found,
+                                   const Meanwhile& meanwhile) {
   using namespace device;
   const uint32_t index = block_index<1>();
   if (params.by_row == 0) {
     const uint32_t begin = load(params.offsets + index);
     return {begin, load(params.offsets + index + 1) - begin, index};
   }
+  // All are asked for before the first is looked at: memory is as far away as 500 instructions.
   constexpr uint32_t kAtOnce = 4;
-  if (thread_index() == 0) store(found + 1, 0u);
-  block_barrier();  // before whoever finds it says so
+  Words2 mine{};  // the expert, and its rows
   for (uint32_t first = thread_index(); first < params.experts;
        first += kAtOnce * kExl3FewThreads) {
+    uint32_t begin[kAtOnce], end[kAtOnce];
     ATLAS_UNROLL
     for (uint32_t i = 0; i < kAtOnce; ++i) {
       const uint32_t e = first + i * kExl3FewThreads;
-      if (e >= params.experts) continue;
-      const uint32_t begin = load(params.offsets + e), end = load(params.offsets + e + 1);
-      if (begin == index && end > index) {
-        store(found, e);
-        store(found + 1, end - begin);
+      const bool is_expert = e < params.experts;
+      begin[i] = is_expert ? load(params.offsets + e) : 0;
+      end[i] = is_expert ? load(params.offsets + e + 1) : 0;
+    }
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < kAtOnce; ++i) {
+      if (begin[i] == index && end[i] > index) {
+        mine = {{first + i * kExl3FewThreads, end[i] - index}};
       }
     }
   }
+  meanwhile();
+  // One lane of the block has found it, or none: of the other warps lane 0 says so.
+  const bool is_found = mine.w[1] != 0;
+  if (any(is_found) ? is_found : lane_index() == 0) store_as(found + 2 * warp_index(), mine);
   block_barrier();
-  return {index, load(found + 1), load(found)};
+  Exl3Run run{index, 0, 0};
+  ATLAS_UNROLL
+  for (uint32_t w = 0; w < kExl3FewWarps; ++w) {
+    const Words2 other = load_as<Words2>(found + 2 * w);
+    if (other.w[1] != 0) {
+      run.expert = other.w[0];
+      run.rows = other.w[1];
+    }
+  }
+  return run;
 }
 
 // ---- Rows ----
 
-/// The input scales of the warp's block of 128.
-ATLAS_DEVICE device::Floats4 exl3_few_scales(const Exl3FewParams& params, const Exl3Work& work) {
+/// The input scales of the warp's block of 128, as they stand.
+ATLAS_DEVICE device::Words2 exl3_few_scales(const Exl3FewParams& params, const Exl3Work& work) {
   using namespace device;
   if (params.encoded[0] != nullptr || warp_index() >= work.blocks) return {};
-  return exl3_scales(work.weight, (work.first + warp_index()) * kExl3Block + 4 * lane_index());
+  return load_as<Words2>(work.weight +
+                         2 * ((work.first + warp_index()) * kExl3Block + 4 * lane_index()));
+}
+
+/// What the lane encodes of the row that stands at `at` among those of all runs.
+ATLAS_DEVICE device::Floats4 exl3_few_inputs(const Exl3FewParams& params, const Exl3Work& work,
+                                             uint32_t at) {
+  using namespace device;
+  const uint32_t from = params.source != nullptr ? load(params.source + at) : at;
+  if (warp_index() >= work.blocks) return {};
+  return exl3_floats(params.x + from * params.x_stride,
+                     (work.first + warp_index()) * kExl3Block + 4 * lane_index(), params.inputs);
 }
 
 /// Rows [row, row + rows) of the run into shared memory, encoded; their powers behind them.
+/// `first`: what the lane encodes of the first of them; of each other one it is asked for while the
+/// one before is encoded.
 ATLAS_DEVICE void exl3_stage_rows(const Exl3FewParams& params, const Exl3Work& work, uint32_t row,
-                                  uint32_t rows, const device::Floats4& scales) {
+                                  uint32_t rows, const device::Words2& scales,
+                                  const device::Floats4& first) {
   using namespace device;
+  Exl3Quad quad{first, {}};
   for (uint32_t r = 0; r < rows; ++r) {
-    const uint32_t at = work.run.begin + row + r;
-    const uint32_t from = params.source != nullptr ? load(params.source + at) : at;
-    Exl3Quad quad{{}, scales};
-    if (warp_index() < work.blocks) {
-      quad.x =
-          exl3_floats(params.x + from * params.x_stride,
-                      (work.first + warp_index()) * kExl3Block + 4 * lane_index(), params.inputs);
-    }
+    quad.scales = exl3_scales(scales);
+    Floats4 next{};
+    if (r + 1 < rows) next = exl3_few_inputs(params, work, work.run.begin + row + r + 1);
     uint8_t* to = shared_memory<uint8_t>(work.rows_at + r * kExl3StagedRowBytes);
     const float power = exl3_encode_segment(
         quad, work.blocks, shared_memory<uint32_t>(kExl3LargestAt), [&](uint32_t k, uint32_t two) {
@@ -99,6 +131,7 @@ ATLAS_DEVICE void exl3_stage_rows(const Exl3FewParams& params, const Exl3Work& w
     if (thread_index() == 0) {
       store(shared_memory<float>(work.rows_at + kExl3StagedRows * kExl3StagedRowBytes) + r, power);
     }
+    quad.x = next;
   }
   block_barrier();  // the rows are there before they are multiplied
 }
@@ -228,6 +261,7 @@ ATLAS_DEVICE void exl3_finish(const Exl3FewParams& params, const Exl3Work& work)
   const uint64_t segment = uint64_t{params.rows} * params.columns;
   for (uint32_t r = warp_index(); r < work.run.rows; r += kExl3FewWarps) {
     const uint32_t row = work.run.begin + r;
+    const Words2 scales = load_as<Words2>(work.weight + 2 * (uint64_t{params.k} + output));
     const float* from = exl3_sums(params, work, 0, row) + output;
     Floats4 total{};
     for (uint32_t s = 0; s < segments; ++s) {
@@ -236,10 +270,23 @@ ATLAS_DEVICE void exl3_finish(const Exl3FewParams& params, const Exl3Work& work)
       ATLAS_UNROLL
       for (uint32_t i = 0; i < 4; ++i) total.f[i] += sum.f[i];
     }
-    exl3_write_outputs(total, work.weight + 2 * uint64_t{params.k}, output,
+    exl3_store_outputs(exl3_butterflies(total), exl3_scales(scales), output,
                        params.outputs[work.part],
                        params.y[work.part] + row * params.y_stride[work.part], params.epilogue);
   }
+}
+
+/// Asks for what the end needs of the weight's head, which nobody has read for long: the output
+/// scales and the counter.
+ATLAS_DEVICE void exl3_prefetch_end(const Exl3FewParams& params, const Exl3Work& work) {
+  using namespace device;
+  constexpr uint32_t kLine = 128, kLines = 2 * kExl3Block / kLine;
+  if (thread_index() > kLines) return;
+  const uint32_t block = work.block / (kExl3Block / exl3_few_outputs(kExl3Lanes));
+  prefetch(thread_index() == kLines
+               ? work.weight + exl3_counter_offset(params.n[work.part], params.k) + 4 * block
+               : work.weight + 2 * (uint64_t{params.k} + block * kExl3Block) +
+                     kLine * thread_index());
 }
 
 template <Exl3Codebook kCodebook, uint32_t kUnits>
@@ -247,16 +294,34 @@ ATLAS_DEVICE void exl3_few(const Exl3FewParams& params) {
   using namespace device;
   Exl3Work work = exl3_work(params);
   work.rows_at = kExl3RingAt + kExl3FewWarps * exl3_ring_bytes(kExl3Lanes, kUnits, kExl3Ahead);
+  Floats4 first{};  // of the run's first row, what the lane encodes, if it is known early
+  bool is_early = false;
   const bool dense = params.offsets == nullptr, encodes = params.encoded[0] == nullptr;
   if (!dense) {
     previous_done();
-    work.run = exl3_find_run(params, shared_memory<uint32_t>());
+    // A run that is told by rows begins with the row of the grid's index, if there are so many.
+    const uint32_t index = block_index<1>();
+    const bool is_told = encodes && params.by_row != 0;
+    uint32_t from = index, total = 0;
+    if (is_told) {
+      if (params.source != nullptr) from = load(params.source + index);
+      total = load(params.offsets + params.experts);
+      is_early = true;
+    }
+    work.run = exl3_find_run(params, shared_memory<uint32_t>(kExl3FoundAt), [&] {
+      if (index < total && warp_index() < work.blocks) {
+        first =
+            exl3_floats(params.x + from * params.x_stride,
+                        (work.first + warp_index()) * kExl3Block + 4 * lane_index(), params.inputs);
+      }
+    });
     if (work.run.rows == 0) return;
     work.weight += work.run.expert * params.expert_bytes[work.part];
   }
   // Which weights these are is known before what they are multiplied with is there.
   Exl3Stream<kUnits, kExl3Ahead> stream = exl3_begin_weights<kUnits>(params, work);
-  const Floats4 scales = exl3_few_scales(params, work);
+  const Words2 scales = exl3_few_scales(params, work);
+  exl3_prefetch_end(params, work);
   if (dense) {
     previous_done();
     work.run = {0, load(params.row_count), 0};
@@ -268,7 +333,11 @@ ATLAS_DEVICE void exl3_few(const Exl3FewParams& params) {
   const uint32_t tile = encodes ? kExl3StagedRows : kExl3Shape.row_tile;
   for (uint32_t row = 0;;) {
     const uint32_t left = work.run.rows - row, rows = left < tile ? left : tile;
-    if (encodes) exl3_stage_rows(params, work, row, rows, scales);
+    if (encodes) {
+      exl3_stage_rows(
+          params, work, row, rows, scales,
+          row == 0 && is_early ? first : exl3_few_inputs(params, work, work.run.begin + row));
+    }
     exl3_few_rows<kCodebook>(params, work, row, rows, stream);
     row += tile;
     if (row >= work.run.rows) break;

@@ -52,10 +52,12 @@ ATLAS_DEVICE device::Floats4 exl3_butterflies(device::Floats4 v) {
 }
 
 /// Four float16 scales.
-ATLAS_DEVICE device::Floats4 exl3_scales(const uint8_t* scales, uint32_t first) {
-  const device::Words2 two = device::load_as<device::Words2>(scales + 2 * first);
+ATLAS_DEVICE device::Floats4 exl3_scales(device::Words2 two) {
   return {{device::f16_low(two.w[0]), device::f16_high(two.w[0]), device::f16_low(two.w[1]),
            device::f16_high(two.w[1])}};
+}
+ATLAS_DEVICE device::Floats4 exl3_scales(const uint8_t* scales, uint32_t first) {
+  return exl3_scales(device::load_as<device::Words2>(scales + 2 * first));
 }
 /// Four floats of a row from element k on; those from `count` on are zeros. Rows are aligned to 16
 /// bytes or not, all lanes alike.
@@ -133,7 +135,7 @@ ATLAS_DEVICE float exl3_encode_segment(const Exl3Quad& quad, uint32_t blocks, ui
   return exl3_power_of_two(power);
 }
 
-/// Four transformed outputs of a row, from `output` on, times their scales, into y (plus it).
+/// Four transformed outputs of a row, from `output` on, times `scales`, into y (plus it).
 ATLAS_DEVICE void exl3_store_outputs(device::Floats4 total, const device::Floats4& scales,
                                      uint32_t output, uint32_t outputs, float* y,
                                      uint32_t epilogue) {

@@ -262,8 +262,8 @@ std::vector<float> first_rows(const std::vector<float>& values, uint32_t rows, u
 /// p is module e + p.
 void check_experts(const std::string& platform, const std::string& codebook, double bits,
                    uint32_t count, uint32_t more_rows, std::vector<uint32_t> rows_of,
-                   uint32_t parts = 1) {
-  constexpr uint32_t kN = 128, kK = 256, kInputs = 40;
+                   uint32_t parts = 1, uint32_t k = 256) {
+  constexpr uint32_t kN = 128, kInputs = 40;
   // Experts from the ninth on repeat the first ones' weights.
   const uint32_t different = std::min(count, 8u);
   std::vector<std::unique_ptr<GpuModule>> modules;
@@ -272,12 +272,14 @@ void check_experts(const std::string& platform, const std::string& codebook, dou
   for (const uint32_t each : rows_of) offsets.push_back(offsets.back() + each);
   const uint32_t rows = offsets.back();
   for (uint32_t i = 0; i < rows; ++i) source.push_back((7 * i + 3) % kInputs);
-  const uint64_t expert_bytes = exl3_gpu_bytes(static_cast<uint32_t>(2 * bits), kN, kK) + 256;
+  // What rows that are not there would come from is any number.
+  source.resize(std::max(rows, more_rows), 0xc3c3c3c3u);
+  const uint64_t expert_bytes = exl3_gpu_bytes(static_cast<uint32_t>(2 * bits), kN, k) + 256;
   for (uint32_t e = 0; e < different; ++e) {
     modules.push_back(
-        std::make_unique<GpuModule>(platform, SlowMatrix(codebook, bits, kN, kK, 100 + e)));
+        std::make_unique<GpuModule>(platform, SlowMatrix(codebook, bits, kN, k, 100 + e)));
   }
-  const std::vector<float> x = normal_values(size_t{kInputs} * kK, 9);
+  const std::vector<float> x = normal_values(size_t{kInputs} * k, 9);
   GpuRecords records(platform);
   float* y = records.machine.output<float>("y", size_t{rows} * kN * parts);
   std::vector<AtlasGroupedProblem> problems(parts);
@@ -294,10 +296,10 @@ void check_experts(const std::string& platform, const std::string& codebook, dou
     problem.platform = platform.c_str();
     problem.format = modules.front()->claim.format;
     problem.n = kN;
-    problem.k = kK;
+    problem.k = k;
     problem.experts = count;
     problem.expert_bytes = expert_bytes;
-    problem.x_stride = kK;
+    problem.x_stride = k;
     problem.y_stride = uint64_t{kN} * parts;
     problem.y = records.buffer(y);
     problem.y.offset = p * kN * sizeof(float);
@@ -321,8 +323,8 @@ void check_experts(const std::string& platform, const std::string& codebook, dou
   for (uint32_t e = 0; e < count; ++e) {
     std::vector<float> inputs;
     for (uint32_t i = offsets[e]; i < offsets[e + 1]; ++i) {
-      const auto from = x.begin() + ptrdiff_t{kK} * source[i];
-      inputs.insert(inputs.end(), from, from + kK);
+      const auto from = x.begin() + ptrdiff_t{k} * source[i];
+      inputs.insert(inputs.end(), from, from + k);
     }
     for (uint32_t p = 0; rows_of[e] != 0 && p < parts; ++p) {
       const std::vector<float> expected =
@@ -479,9 +481,13 @@ TEST_SUITE("conformance/gpu_exl3") {
   TEST_CASE("gpu exl3: rows of experts have the bits of plain products") {
     for (const char* platform : kGpuPlatforms) {
       CAPTURE(platform);
-      check_experts(platform, "mul1", 3, 7, 0, {1, 2, 0, 9, 0, 1, 1});      // encoded as they go
-      check_experts(platform, "mul1", 4, 20, 70, {0, 1, 17, 30, 0, 2, 0});  // by exl3_few
-      check_experts(platform, "mcg", 3, 3, 60, {5, 30, 20});                // by exl3_many
+      for (const uint32_t k : {256u, 640u, 1152u}) {
+        CAPTURE(k);
+        // By exl3_few, which encodes rows as it goes, or reads encoded ones.
+        check_experts(platform, "mul1", 3, 7, 0, {1, 2, 0, 9, 0, 1, 1}, 1, k);
+        check_experts(platform, "mul1", 4, 20, 70, {0, 1, 17, 30, 0, 2, 0}, 1, k);
+      }
+      check_experts(platform, "mcg", 3, 3, 60, {5, 30, 20});    // by exl3_many
       check_experts(platform, "mcg", 3, 3, 200, {5, 130, 65});  // by exl3_many or its variant
       check_experts(platform, "mul1", 4, 12, 0, {0, 1, 95, 96, 97, 0, 127, 128, 129, 257, 33, 0});
       // More tiles than an H200 has blocks.
@@ -489,6 +495,14 @@ TEST_SUITE("conformance/gpu_exl3") {
       uneven.resize(200, 1);
       check_experts(platform, "mul1", 3, 530, 33 * 530, uneven);
       check_experts(platform, "mul1", 2.5, 50, 45, std::vector<uint32_t>(45, 1));  // by row
+      // By row, of more experts than a block looks at together, with room for rows that are not
+      // there.
+      std::vector<uint32_t> far(700, 0);
+      for (const uint32_t e : {0u, 127u, 128u, 399u, 511u, 512u, 640u, 699u}) far[e] = 1 + e % 2;
+      for (const uint32_t k : {256u, 640u, 1152u}) {
+        CAPTURE(k);
+        check_experts(platform, "mul1", 4, 700, 18, far, 1, k);
+      }
     }
   }
 
