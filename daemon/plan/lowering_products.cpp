@@ -68,7 +68,7 @@ Status StepLowering::products(const Rows& x, const std::vector<PlacedWeight>& pl
   ATLAS_ASSIGN_OR_RETURN(auto runs, product_runs(x, placed, y, add));
   const bool forks = runs.size() > 1 && can_fork();
   if (forks) {
-    for (const auto& run : runs) ATLAS_RETURN_IF_ERROR(encode(x, *run.front().weight));
+    ATLAS_RETURN_IF_ERROR(encode(x, placed));
     // The largest comes last: it would leave the others no room before its end.
     const auto width = [](const std::vector<ProductPart>& run) {
       return std::accumulate(
@@ -156,7 +156,7 @@ Status StepLowering::product(const Rows& x, std::span<const ProductPart> parts, 
   ATLAS_RETURN_IF_ERROR(
       abi::call(context, builder_.quant(first.plugin).api->linear_needs, &problem, &needed));
   if (needed.workspace_bytes != 0) problem.workspace = scratch("workspace", needed.workspace_bytes);
-  ATLAS_ASSIGN_OR_RETURN(problem.x, encoded(x, first));
+  ATLAS_ASSIGN_OR_RETURN(problem.x, encoded(x, needed, first.plugin));
   if (add && (needed.fused_epilogues & (1u << ATLAS_EPILOGUE_ADD)) == 0) {
     return product_then_add(problem, parts.front().y, first);
   }
@@ -178,11 +178,12 @@ Status StepLowering::product_then_add(const AtlasLinearProblem& fused, const Row
   return add({problem.y, weight.n, weight.n, y.count, y.max_rows, {}}, y);
 }
 
-Result<AtlasBufferRef> StepLowering::encoded(const Rows& x, const Weight& weight) {
-  ATLAS_ASSIGN_OR_RETURN(const AtlasLinearNeeds needed, needs(weight, x.max_rows));
+Result<AtlasBufferRef> StepLowering::encoded(const Rows& x, const AtlasLinearNeeds& needed,
+                                             const std::string& plugin) {
   const std::string encoding = needed.input_encoding;
   if (encoding.empty()) return x.at;
-  const uint64_t bytes = uint64_t{x.max_rows} * needed.encoded_row_bytes;
+  constexpr uint32_t kTogether = 32;  // rows of an encoding may stand in groups of so many
+  const uint64_t bytes = align_up(uint64_t{x.max_rows}, kTogether) * needed.encoded_row_bytes;
   std::string name = "encoded " + encoding;
   // What was encoded before a fork all branches read; what they encode themselves is their own.
   if (branches_.open && encoded_[name] != x.content) {
@@ -192,10 +193,7 @@ Result<AtlasBufferRef> StepLowering::encoded(const Rows& x, const Weight& weight
   std::string& held = encoded_[name];
   if (held == x.content) return out;
   held = x.content;
-  if (needed.encoded_row_bytes == kernels::bf16_row_bytes(x.width) &&
-      encoded_where_made(x.content, encoding, out)) {
-    return out;
-  }
+  if (encoded_where_made(x, needed, out)) return out;
   AtlasEncodeProblem problem{};
   problem.struct_size = sizeof(problem);
   problem.max_rows = x.max_rows;
@@ -206,29 +204,43 @@ Result<AtlasBufferRef> StepLowering::encoded(const Rows& x, const Weight& weight
   problem.x_stride = x.stride;
   problem.out = out;
   problem.row_count = x.count;
-  owner_ = weight.plugin;
-  ATLAS_RETURN_IF_ERROR(abi::call(fmt::format("plugin '{}', encode", weight.plugin),
-                                  builder_.quant(weight.plugin).api->plan_encode, &problem,
-                                  &sink_));
+  owner_ = plugin;
+  ATLAS_RETURN_IF_ERROR(abi::call(fmt::format("plugin '{}', encode", plugin),
+                                  builder_.quant(plugin).api->plan_encode, &problem, &sink_));
   return out;
 }
 
-Status StepLowering::encode(const Rows& x, const Weight& weight) {
-  ATLAS_ASSIGN_OR_RETURN([[maybe_unused]] const AtlasBufferRef place, encoded(x, weight));
+Status StepLowering::encode(const Rows& x, const std::vector<PlacedWeight>& placed) {
+  for (const PlacedWeight& one : placed) {
+    const Weight& weight = builder_.plan.weights[one.weight];
+    ATLAS_ASSIGN_OR_RETURN(const AtlasLinearNeeds needed, needs(weight, x.max_rows));
+    ATLAS_ASSIGN_OR_RETURN([[maybe_unused]] const AtlasBufferRef place,
+                           encoded(x, needed, weight.plugin));
+  }
   return {};
 }
 
-bool StepLowering::encoded_where_made(const std::string& content, const std::string& encoding,
+bool StepLowering::encoded_where_made(const Rows& x, const AtlasLinearNeeds& needed,
                                       const AtlasBufferRef& out) {
-  const auto maker = makers_.find(content);
-  if (!gpu_ || encoding != kernels::kBf16Encoding || maker == makers_.end()) return false;
+  const auto maker = makers_.find(x.content);
+  if (!gpu_ || maker == makers_.end()) return false;
+  const std::string_view encoding = needed.input_encoding;
+  const bool wgmma = encoding == kernels::kWgmmaEncoding;
+  if (!wgmma && encoding != kernels::kBf16Encoding) return false;
+  const uint64_t row_bytes =
+      wgmma ? kernels::wgmma_row_bytes(x.width) : kernels::bf16_row_bytes(x.width);
+  if (needed.encoded_row_bytes != row_bytes) return false;
   const auto [record, offset] = maker->second;
   for (size_t i = record; i < step_.records.size(); ++i) {
     for (const AtlasRelocation& used : step_.records[i].relocations) {
       if (used.target.buffer == out.buffer) return false;
+      // It writes them in one encoding only.
+      if (i == record && used.param_offset == offset) return false;
     }
   }
-  step_.records[record].relocations.push_back({offset, ATLAS_ACCESS_WRITES, out});
+  AtlasBufferRef to = out;
+  if (wgmma) to.offset += 1;  // an odd address says so
+  step_.records[record].relocations.push_back({offset, ATLAS_ACCESS_WRITES, to});
   return true;
 }
 
@@ -299,11 +311,17 @@ Status StepLowering::lower(const MoeOp& op) {
   // reads x comes first, so that x is encoded once.
   const bool forks = shared != 0 && can_fork();
   if (forks) {
-    for (const auto& placed : {router, up, shared_up}) {
-      for (const PlacedWeight& reads : placed) {
-        ATLAS_RETURN_IF_ERROR(encode(x, builder_.plan.weights[reads.weight]));
-      }
+    ATLAS_RETURN_IF_ERROR(encode(x, router));
+    for (const PlacedWeight& reads : up) {
+      const std::string& plugin = builder_.plan.weights[reads.weight].plugin;
+      ATLAS_ASSIGN_OR_RETURN(
+          const AtlasLinearNeeds needed,
+          grouped_needs(grouped_problem(x, reads, experts.source, experts, op.experts, gate_up),
+                        plugin));
+      ATLAS_ASSIGN_OR_RETURN([[maybe_unused]] const AtlasBufferRef place,
+                             encoded(x, needed, plugin));
     }
+    ATLAS_RETURN_IF_ERROR(encode(x, shared_up));
     fork();
   }
   Rows shared_gate;
@@ -401,56 +419,67 @@ Status StepLowering::route(const MoeOp& op, const Rows& x, const std::vector<Pla
   return submit(group, 1);
 }
 
+AtlasGroupedProblem StepLowering::grouped_problem(const Rows& x, const PlacedWeight& placed,
+                                                  AtlasBufferRef source, const ExpertRows& experts,
+                                                  uint32_t count, const Rows& y) const {
+  const Weight& weight = builder_.plan.weights[placed.weight];
+  AtlasGroupedProblem problem{};
+  problem.struct_size = sizeof(problem);
+  problem.max_rows = experts.max_rows;
+  problem.platform = builder_.plan.platform.c_str();
+  problem.format = weight.format.c_str();
+  problem.n = weight.n;
+  problem.k = weight.k;
+  problem.experts = count;
+  problem.expert_bytes = weight.expert_bytes;
+  problem.x_stride = x.stride;
+  problem.y_stride = y.stride;
+  problem.y = y.at;
+  problem.y.offset += placed.y_first * sizeof(float);
+  problem.y.row_bytes = 0;
+  problem.weight = {weight.buffer, 0, 0};
+  problem.offsets = experts.offsets;
+  problem.source = source;
+  problem.workspace = kNowhere;
+  return problem;
+}
+
+Result<AtlasLinearNeeds> StepLowering::grouped_needs(const AtlasGroupedProblem& problem,
+                                                     const std::string& plugin) {
+  AtlasLinearNeeds needed{};
+  needed.struct_size = sizeof(needed);
+  ATLAS_RETURN_IF_ERROR(abi::call(fmt::format("plugin '{}', products of experts", plugin),
+                                  builder_.quant(plugin).api->grouped_needs, &problem, &needed));
+  return needed;
+}
+
 Status StepLowering::grouped(const Rows& x, const std::vector<PlacedWeight>& placed,
                              AtlasBufferRef source, const ExpertRows& experts, uint32_t count,
                              const Rows& y) {
   for (size_t i = 0; i < placed.size();) {
     const Weight& weight = builder_.plan.weights[placed[i].weight];
-    const QuantBackend& backend = builder_.quant(weight.plugin);
-    const std::string context = fmt::format("plugin '{}', products of experts", weight.plugin);
     std::vector<AtlasGroupedProblem> problems;
     const auto add_problem = [&](const PlacedWeight& one) {
-      const Weight& part = builder_.plan.weights[one.weight];
-      AtlasGroupedProblem& problem = problems.emplace_back();
-      problem.struct_size = sizeof(problem);
-      problem.max_rows = experts.max_rows;
-      problem.platform = builder_.plan.platform.c_str();
-      problem.format = part.format.c_str();
-      problem.n = part.n;
-      problem.k = part.k;
-      problem.experts = count;
-      problem.expert_bytes = part.expert_bytes;
-      problem.x_stride = x.stride;
-      problem.y_stride = y.stride;
-      problem.y = y.at;
-      problem.y.offset += one.y_first * sizeof(float);
-      problem.y.row_bytes = 0;
-      problem.weight = {part.buffer, 0, 0};
-      problem.offsets = experts.offsets;
-      problem.source = source;
-      problem.workspace = kNowhere;
-    };
-    const auto needs = [&](AtlasLinearNeeds& needed) {
-      needed.struct_size = sizeof(needed);
-      return abi::call(context, backend.api->grouped_needs, &problems.front(), &needed);
+      problems.push_back(grouped_problem(x, one, source, experts, count, y));
     };
     add_problem(placed[i++]);
-    AtlasLinearNeeds needed{};
-    ATLAS_RETURN_IF_ERROR(needs(needed));
+    ATLAS_ASSIGN_OR_RETURN(AtlasLinearNeeds needed, grouped_needs(problems.front(), weight.plugin));
     for (; i < placed.size() && problems.size() < needed.most_beside; ++i) {
       const Weight& next = builder_.plan.weights[placed[i].weight];
       if (next.plugin != weight.plugin || next.format != weight.format) break;
       add_problem(placed[i]);
     }
     for (size_t p = 0; p + 1 < problems.size(); ++p) problems[p].beside = &problems[p + 1];
-    ATLAS_RETURN_IF_ERROR(needs(needed));
+    ATLAS_ASSIGN_OR_RETURN(needed, grouped_needs(problems.front(), weight.plugin));
     AtlasGroupedProblem& problem = problems.front();
-    ATLAS_ASSIGN_OR_RETURN(problem.x, encoded(x, weight));
+    ATLAS_ASSIGN_OR_RETURN(problem.x, encoded(x, needed, weight.plugin));
     if (needed.workspace_bytes != 0) {
       problem.workspace = scratch("workspace", needed.workspace_bytes);
     }
     owner_ = weight.plugin;
-    ATLAS_RETURN_IF_ERROR(abi::call(context, backend.api->plan_grouped, &problem, &sink_));
+    ATLAS_RETURN_IF_ERROR(abi::call(fmt::format("plugin '{}', products of experts", weight.plugin),
+                                    builder_.quant(weight.plugin).api->plan_grouped, &problem,
+                                    &sink_));
   }
   return {};
 }

@@ -12,7 +12,7 @@
 #include "daemon/device/abi_call.h"
 #include "daemon/plan/lowering.h"
 #include "kernels/common/gpu_shapes.h"
-#include "kernels/common/gpu_weights.h"
+#include "kernels/common/gpu_wgmma.h"
 #include "kernels/common/platforms.h"
 #include "plugins/sdk/record.h"
 
@@ -138,15 +138,18 @@ class StepLowering {
   Result<std::vector<std::vector<ProductPart>>> product_runs(
       const Rows& x, const std::vector<PlacedWeight>& placed, const Rows& y, bool add);
   Status product_then_add(const AtlasLinearProblem& fused, const Rows& y, const Weight& weight);
-  /// Where x lies in the input encoding that `weight` wants; plans it unless the step holds it.
-  Result<AtlasBufferRef> encoded(const Rows& x, const Weight& weight);
-  /// Plans it ahead, for branches that will read it.
-  Status encode(const Rows& x, const Weight& weight);
-  /// Lets the record that made the rows of `content` write them to `out` encoded, if it can do so
-  /// in `encoding` and `out` has not been used since.
-  bool encoded_where_made(const std::string& content, const std::string& encoding,
-                          const AtlasBufferRef& out);
+  /// Where x lies in the input encoding that a plugin's product needs; plans it unless the step
+  /// holds it.
+  Result<AtlasBufferRef> encoded(const Rows& x, const AtlasLinearNeeds& needed,
+                                 const std::string& plugin);
+  /// Plans it ahead for products with these weights, for branches that will read it.
+  Status encode(const Rows& x, const std::vector<PlacedWeight>& placed);
+  /// Lets the record that made x write it to `out` encoded, if it can do so in the encoding that is
+  /// needed and `out` has not been used since.
+  bool encoded_where_made(const Rows& x, const AtlasLinearNeeds& needed, const AtlasBufferRef& out);
   Result<AtlasLinearNeeds> needs(const Weight& weight, uint32_t max_rows);
+  Result<AtlasLinearNeeds> grouped_needs(const AtlasGroupedProblem& problem,
+                                         const std::string& plugin);
   /// Rows sorted by expert and where a step keeps them.
   struct ExpertRows {
     AtlasBufferRef chosen, weights, offsets, source, place;
@@ -159,6 +162,9 @@ class StepLowering {
   static std::vector<WeightName> router_weights(const MoeOp& op, uint64_t hidden);
   Status grouped(const Rows& x, const std::vector<PlacedWeight>& placed, AtlasBufferRef source,
                  const ExpertRows& experts, uint32_t count, const Rows& y);
+  AtlasGroupedProblem grouped_problem(const Rows& x, const PlacedWeight& placed,
+                                      AtlasBufferRef source, const ExpertRows& experts,
+                                      uint32_t count, const Rows& y) const;
   Status silu_mul(const Rows& x, const Rows& y);
   Status add(const Rows& x, const Rows& y);
 

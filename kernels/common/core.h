@@ -11,7 +11,8 @@
 // multiply-add; without it (x86 before 2013) products round once more, and bits differ.
 //
 // `encoded`: on GPUs, if it is not null, rows of y (its groups side by side) are written there,
-// too, in the input encoding "bf16_b32" (gpu_weights.h), for products that read them. Null on CPUs.
+// too, in the input encoding "bf16_b32" (gpu_weights.h), for products that read them; where the
+// address is odd, in "bf16_w64" (gpu_wgmma.h) from the byte before on. Null on CPUs.
 #pragma once
 
 #include "kernels/common/control.h"

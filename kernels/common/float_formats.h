@@ -56,6 +56,9 @@ constexpr Format gpu_float_format(const char* name, AtlasDType dtype, const char
   if (kFamily == MatrixFamily::kMma && kLayout == FloatLayout::kBF16) {
     format.linear_wgmma = "linear_bf16_wgmma";
     format.grouped_wgmma = "grouped_bf16_wgmma";
+    format.wgmma_encoding = kWgmmaEncoding;
+    format.wgmma_encode = kEncodeWgmma;
+    format.wgmma_runs = kRunsWgmma;
     format.wgmma_bytes = kWgmmaStage / kFloatUnit * gpu_float_unit_bytes(kLayout);
   }
   return format;
@@ -77,6 +80,9 @@ constexpr Format gpu_float_format(const char* name, AtlasDType dtype, const char
   [](auto line) constexpr {                                              \
     line.linear_wgmma = "linear_" #name "_wgmma";                        \
     line.grouped_wgmma = "grouped_" #name "_wgmma";                      \
+    line.wgmma_encoding = ::atlas::kernels::kWgmmaEncoding;              \
+    line.wgmma_encode = ::atlas::kernels::kEncodeWgmma;                  \
+    line.wgmma_runs = ::atlas::kernels::kRunsWgmma;                      \
     line.wgmma_bytes = ::atlas::kernels::kWgmmaStage / (unit) * (bytes); \
     return line;                                                         \
   }                                                                      \

@@ -193,7 +193,7 @@ ATLAS_CONTROL_PARAMS(GdnKeepParams,
 /// most kMaxVerifyRows rows of one chunk; others run no task. Heads have at most kGdnStepDim elements
 /// and kGdnStepTaps taps. With a norm_weight what `out` gets goes on as norm_gate (core_fused.h) has
 /// it: o * (1 / sqrt(mean of o^2 + epsilon)) * norm_weight, then times sigmoid(gate) or silu(gate),
-/// and `encoded`, if there is one, gets the rows in bf16_b32 (gpu_weights.h), too: heads then are
+/// and `encoded`, if there is one, gets the rows encoded as core.h says, too: heads then are
 /// multiples of 32 elements, and a row is one of 128.
 ATLAS_CONTROL_PARAMS(GdnStepParams,
   const float* qkv;   // as gdn_conv's

@@ -1,6 +1,6 @@
-// Products of many rows with packed weights by wgmma, which h200 has alone: sizes, shared memory
-// and grids, which a record and a kernel must agree on. Contracts, bits, resident layouts and the
-// input encoding are those of gpu_products.h and the formats.
+// Products of many rows with packed weights by wgmma, which h200 has alone: their input encoding,
+// sizes, shared memory and grids, which a record and a kernel must agree on. Contracts, bits and
+// resident layouts are those of gpu_products.h and the formats.
 #pragma once
 
 #include <algorithm>
@@ -18,13 +18,69 @@ inline constexpr uint32_t kWgmmaBringers = 4;
 inline constexpr uint32_t kWgmmaThreads = (kWgmmaGroups + kWgmmaBringers) * device::kMatrixLanes;
 static_assert(2 * kWgmmaStage == device::kWgmmaRowBytes);
 
-/// Where granule `granule` (four elements, 8 bytes) of a row's 64 encoded elements stands among the
-/// row's 128 bytes: elements 16 s ... 16 s + 15 together, in each of which the second and the third
-/// four change places. So two neighbouring lanes have between them, of the weights that they load,
-/// what the instruction wants of both.
-constexpr uint32_t wgmma_granule_place(uint32_t granule) {
-  const uint32_t block = granule / 8, four = granule % 8 / 2, step = granule % 2;
-  return 64 * block + 32 * step + 16 * (four % 2) + 8 * (four / 2);
+/// Input encoding "bf16_w64": the numbers of "bf16_b32" as shared memory has to hold them for the
+/// instruction, k rounded up to a multiple of 64, without sums. 32 rows stand together, from one
+/// whose number is a multiple of 32 on, so that a tile's rows are few copies; memory for rows is
+/// that of a multiple of 32. Of each 64 of k follow 128 bytes of each of the 32, swizzled
+/// (device::wgmma_swizzled).
+inline constexpr char kWgmmaEncoding[] = "bf16_w64";
+inline constexpr char kEncodeWgmma[] = "encode_bf16_w64";  // the kernel
+inline constexpr uint32_t kWgmmaRowGroup = 32;
+inline constexpr uint32_t kWgmmaSwizzled = 8;  // rows until the swizzle's order comes again
+constexpr uint64_t wgmma_row_bytes(uint64_t k) {
+  return whole_units(k, kWgmmaStage) * device::kWgmmaRowBytes;
+}
+/// Rows that memory for `rows` is for.
+constexpr uint32_t wgmma_places(uint32_t rows) {
+  return (rows + kWgmmaRowGroup - 1) / kWgmmaRowGroup * kWgmmaRowGroup;
+}
+/// Experts' rows are brought into the order of their runs before their product, each run from a
+/// multiple of 8 on: the first place of an expert's, whose rows begin at `offset` of all. No two
+/// runs meet, as each takes less than 8 places more than it has rows.
+constexpr uint32_t wgmma_run_place(uint32_t offset, uint32_t expert) {
+  return (offset + 7 * expert) / kWgmmaSwizzled * kWgmmaSwizzled;
+}
+constexpr uint64_t wgmma_runs_bytes(uint64_t k, uint32_t rows, uint32_t experts) {
+  return whole_units(rows + uint64_t{7} * experts, kWgmmaRowGroup) * kWgmmaRowGroup *
+         wgmma_row_bytes(k);
+}
+inline constexpr char kRunsWgmma[] = "runs_bf16_w64";  // the kernel
+
+/// Where element `k` of a row stands in its 128 bytes before they are swizzled. Of 16 elements an
+/// instruction takes two of each four as its first eight and the other two as its last: a lane's
+/// four elements of the weights (word_element) are those that it must hold, so that these need no
+/// exchange.
+constexpr uint32_t wgmma_place(uint32_t k) {
+  const uint32_t in_stage = k % kWgmmaStage, step = in_stage / 16, t = in_stage % 16 / 4;
+  return 32 * step + 16 * (k % 4 / 2) + 4 * t + 2 * (k % 2);
+}
+/// Where element `k` of row `row` stands, in bytes.
+constexpr uint64_t wgmma_encoded_offset(uint64_t row_bytes, uint64_t row, uint32_t k) {
+  const auto in_group = static_cast<uint32_t>(row % kWgmmaRowGroup);
+  return (row - in_group) * row_bytes +
+         uint64_t{k / kWgmmaStage} * (kWgmmaRowGroup * device::kWgmmaRowBytes) +
+         device::wgmma_swizzled(in_group * device::kWgmmaRowBytes + wgmma_place(k));
+}
+
+/// The kernel that orders: blocks of an expert, whose warps take its rows in turn.
+inline constexpr uint32_t kWgmmaRunsParts = 8;
+constexpr ProductLaunch wgmma_runs_launch(uint32_t experts) {
+  ProductLaunch launch;
+  launch.x = experts;
+  launch.y = kWgmmaRunsParts;
+  launch.threads = kEncodeThreads;
+  return launch;
+}
+
+/// The kernel that encodes: threads of a block have four elements each of so many rows.
+inline constexpr uint32_t kWgmmaEncodeRows = 4;
+constexpr ProductLaunch wgmma_encode_launch(uint64_t k, uint32_t max_rows) {
+  ProductLaunch launch;
+  launch.x = whole_units(max_rows, kWgmmaEncodeRows);
+  launch.y = whole_units(whole_units(k, kWgmmaStage) * (kWgmmaStage / 4), kEncodeThreads);
+  launch.threads = kEncodeThreads;
+  launch.wgmma = true;
+  return launch;
 }
 
 /// Shared memory of one stage and of all. `group_bytes`: of 64 elements of a group of 16 outputs.

@@ -57,6 +57,16 @@ ATLAS_PARAMS(EncodeParams,
   uint32_t reserved;
 );
 
+/// Rows in the input encoding "bf16_w64" (gpu_wgmma.h) in the order of experts' runs there.
+ATLAS_PARAMS(RunsParams,
+  const void* x;
+  void* out;
+  const uint32_t* offsets;  // as in GroupedParams
+  const uint32_t* source;
+  uint32_t k;
+  uint32_t reserved;
+);
+
 /// y[r,:] = W[id(r),:] as float32, with id(r) at ids + r * id_stride bytes. One task a row.
 ATLAS_PARAMS(GatherParams,
   const void* weight;

@@ -15,10 +15,12 @@ struct LinearTraits {
   using Grouped = GroupedParams;
   using Encode = EncodeParams;
   using Gather = GatherParams;
+  using Runs = RunsParams;
   static constexpr uint64_t kLinearDigest = kLinearParamsDigest;
   static constexpr uint64_t kGroupedDigest = kGroupedParamsDigest;
   static constexpr uint64_t kEncodeDigest = kEncodeParamsDigest;
   static constexpr uint64_t kGatherDigest = kGatherParamsDigest;
+  static constexpr uint64_t kRunsDigest = kRunsParamsDigest;
   static constexpr uint32_t kRowGroup = kernels::kRowGroup;
   static constexpr const char* kPlatforms = "'cpu', 'h200', 'gb10' and 'strix-hip'";
 
@@ -44,7 +46,9 @@ struct LinearTraits {
     const uint32_t busy = max_rows < experts ? max_rows : experts;
     if (gpu == nullptr) return tasks(grouped_tasks(static_cast<uint32_t>(n), busy));
     if (format.wgmma_bytes != 0 && takes_wgmma_grouped(platform, n, k, experts, max_rows)) {
-      return grouped_wgmma_launch(n, experts, max_rows, format.wgmma_bytes);
+      ProductLaunch launch = grouped_wgmma_launch(n, experts, max_rows, format.wgmma_bytes);
+      launch.workspace_bytes = wgmma_runs_bytes(k, max_rows, experts);
+      return launch;
     }
     return grouped_launch(*gpu, takes_many_grouped(platform, n, k, experts, max_rows), format.wide,
                           n, k, experts, max_rows);
@@ -52,12 +56,18 @@ struct LinearTraits {
   static ProductLaunch encode_work(std::string_view platform, uint64_t k, uint32_t max_rows) {
     return gpu_traits(platform) == nullptr ? tasks(max_rows) : encode_launch(k, max_rows);
   }
+  static ProductLaunch wgmma_encode_work(uint64_t k, uint32_t max_rows) {
+    return wgmma_encode_launch(k, max_rows);
+  }
+  static ProductLaunch wgmma_runs_work(uint32_t experts) { return wgmma_runs_launch(experts); }
   static ProductLaunch gather_work(std::string_view platform, uint32_t max_rows) {
     return gpu_traits(platform) == nullptr ? tasks(max_rows) : gather_launch(max_rows);
   }
   static uint64_t encoded_row_bytes(std::string_view platform, uint64_t k) {
     return gpu_traits(platform) == nullptr ? i16b32_row_bytes(k) : bf16_row_bytes(k);
   }
+
+  static uint64_t wgmma_row_bytes(uint64_t k) { return kernels::wgmma_row_bytes(k); }
 
   /// The table of a platform out of those of the CPU and of the two families; empty: not served.
   template <class Span>

@@ -262,8 +262,9 @@ typedef struct AtlasEncodeProblem {
   const char* platform;
   const char* encoding;
   uint64_t k;
-  AtlasBufferRef x;   /* float32 [m,k] */
-  AtlasBufferRef out; /* [m] rows of encoded_row_bytes */
+  AtlasBufferRef x; /* float32 [m,k] */
+  AtlasBufferRef
+      out; /* rows of encoded_row_bytes; memory is there for the next multiple of 32 of m */
   AtlasBufferRef row_count;
   uint64_t x_stride; /* elements */
 } AtlasEncodeProblem;
@@ -296,7 +297,7 @@ typedef struct AtlasGroupedProblem {
   uint32_t reserved;
   uint64_t expert_bytes;       /* resident bytes from one expert's weight to the next */
   uint64_t x_stride, y_stride; /* elements; x_stride without an encoding */
-  AtlasBufferRef x;            /* rows in the input encoding of plan_linear, or float32 */
+  AtlasBufferRef x;            /* rows in the input encoding of grouped_needs, or float32 */
   AtlasBufferRef y;            /* float32 */
   AtlasBufferRef weight;       /* of expert 0 */
   AtlasBufferRef offsets;      /* uint32[experts + 1] on the device; the last is the rows of y */
@@ -327,7 +328,7 @@ typedef struct AtlasQuantApi {
   /* 1.1 */
   AtlasCode (*plan_grouped)(const AtlasGroupedProblem* problem, const AtlasRecordSink* sink,
                             AtlasError* error);
-  /* As linear_needs, with the same input encoding; no epilogue is asked for. */
+  /* As linear_needs; no epilogue is asked for. */
   AtlasCode (*grouped_needs)(const AtlasGroupedProblem* problem, AtlasLinearNeeds* needs,
                              AtlasError* error);
 } AtlasQuantApi;
@@ -420,7 +421,8 @@ typedef struct AtlasAttentionNeeds {
   /* 1.3 */
   uint32_t can_norm;       /* 1: takes AtlasDelta's norm and gate */
   uint32_t encoded_offset; /* with them: of a pointer in the last record's parameters; where it is
-                              not null the rows of `out` are left, in bf16_b32, too. 0: none */
+                              not null the rows of `out` are left, too: in bf16_b32, or, where
+                              the address is odd, in bf16_w64 from the byte before on. 0: none */
 } AtlasAttentionNeeds;
 
 typedef struct AtlasAttentionApi {

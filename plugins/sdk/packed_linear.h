@@ -6,8 +6,9 @@
 // no kernels):
 //   struct Traits {
 //     using Linear = LinearParams; using Grouped = GroupedParams;
-//     using Encode = EncodeParams; using Gather = GatherParams;
-//     static constexpr uint64_t kLinearDigest, kGroupedDigest, kEncodeDigest, kGatherDigest;
+//     using Encode = EncodeParams; using Gather = GatherParams; using Runs = RunsParams;
+//     static constexpr uint64_t kLinearDigest, kGroupedDigest, kEncodeDigest, kGatherDigest,
+//         kRunsDigest;
 //     static constexpr uint32_t kRowGroup;                 // at most 64
 //     static constexpr const char* kPlatforms;             // for messages
 //     static std::span<const PackedFormat> formats(std::string_view platform);  // empty: not
@@ -18,8 +19,11 @@
 //     static Work linear_work(platform, format, n, k, max_rows);
 //     static Work grouped_work(platform, format, n, k, experts, max_rows);
 //     static Work encode_work(platform, k, max_rows);
+//     static Work wgmma_encode_work(k, max_rows);
+//     static Work wgmma_runs_work(experts);
 //     static Work gather_work(platform, max_rows);
 //     static uint64_t encoded_row_bytes(platform, k);      // of every format's input encoding
+//     static uint64_t wgmma_row_bytes(k);                  // and of that of wgmma
 //   };
 #pragma once
 
@@ -61,6 +65,9 @@ struct PackedFormat {
   const char* grouped_many = nullptr;
   const char* linear_wgmma = nullptr;  // variants of those, which h200 alone has
   const char* grouped_wgmma = nullptr;
+  const char* wgmma_encoding = nullptr;  // of their input
+  const char* wgmma_encode = nullptr;
+  const char* wgmma_runs = nullptr;  // brings encoded rows into the order of experts' runs
   uint32_t wgmma_bytes = 0;  // with them, for the platform's work: 64 elements of a group of rows
   bool wide = false;         // for the platform's work
   bool divides = false;      // for the platform's work: k may be divided over blocks
@@ -268,8 +275,10 @@ class PackedLinear {
       if (needs == nullptr) refuse("the needs are null");
       const PackedFormat& format = find_format(problem->platform, problem->format);
       check_problem("a product", format, problem->n, problem->k, problem->max_rows);
-      fill_needs(*problem, format, 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD, needs);
-      needs->workspace_bytes = linear_work(*problem, format).workspace_bytes;
+      const auto work = linear_work(*problem, format);
+      fill_needs(*problem, format, work, 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD,
+                 needs);
+      needs->workspace_bytes = work.workspace_bytes;
       return ATLAS_OK;
     });
   }
@@ -278,16 +287,19 @@ class PackedLinear {
     return Traits::linear_work(problem.platform, format, problem.n, problem.k, problem.max_rows);
   }
 
-  template <class Problem>
-  static void fill_needs(const Problem& problem, const PackedFormat& format, uint32_t epilogues,
-                         AtlasLinearNeeds* needs) {
+  static auto grouped_work(const AtlasGroupedProblem& problem, const PackedFormat& format) {
+    return Traits::grouped_work(problem.platform, format, problem.n, problem.k, problem.experts,
+                                problem.max_rows);
+  }
+
+  template <class Problem, class Work>
+  static void fill_needs(const Problem& problem, const PackedFormat& format, const Work& work,
+                         uint32_t epilogues, AtlasLinearNeeds* needs) {
     *needs = AtlasLinearNeeds{};
     needs->struct_size = sizeof(*needs);
     needs->fused_epilogues = epilogues;
-    copy_text(needs->input_encoding, format.encoding);
-    if (format.encode != nullptr) {
-      needs->encoded_row_bytes = Traits::encoded_row_bytes(problem.platform, problem.k);
-    }
+    copy_text(needs->input_encoding, work.wgmma ? format.wgmma_encoding : format.encoding);
+    if (format.encode != nullptr) needs->encoded_row_bytes = encoded_bytes(problem, work);
   }
 
   static AtlasCode plan_linear(const AtlasLinearProblem* problem, const AtlasRecordSink* sink,
@@ -317,8 +329,8 @@ class PackedLinear {
       launch.point(&launch.params.y, problem->y);
       launch.point(&launch.params.row_count, problem->row_count);
       if (work.workspace_bytes != 0) launch.point(&launch.params.values, problem->workspace);
-      launch.params.x_row_bytes =
-          format.encode != nullptr ? encoded_bytes(*problem) : problem->x_stride * sizeof(float);
+      launch.params.x_row_bytes = format.encode != nullptr ? encoded_bytes(*problem, work)
+                                                           : problem->x_stride * sizeof(float);
       launch.params.y_stride = problem->y_stride;
       launch.params.n = static_cast<uint32_t>(problem->n);
       launch.params.k = static_cast<uint32_t>(problem->k);
@@ -330,9 +342,11 @@ class PackedLinear {
     });
   }
 
-  template <class Problem>
-  static uint64_t encoded_bytes(const Problem& problem) {
-    return Traits::encoded_row_bytes(problem.platform, problem.k);
+  /// Of a row of the work's input.
+  template <class Problem, class Work>
+  static uint64_t encoded_bytes(const Problem& problem, const Work& work) {
+    return work.wgmma ? Traits::wgmma_row_bytes(problem.k)
+                      : Traits::encoded_row_bytes(problem.platform, problem.k);
   }
 
   template <class Work>
@@ -372,11 +386,14 @@ class PackedLinear {
     return bytes;
   }
 
-  static void check_experts(const AtlasGroupedProblem& problem, const PackedFormat& format) {
+  static void check_experts_count(const AtlasGroupedProblem& problem) {
     if (problem.experts == 0 || problem.experts > kMaxDimension) {
       refuse("a product of experts has " + std::to_string(problem.experts) +
              " experts; there must be 1 to 2^31 - 1");
     }
+  }
+  static void check_experts(const AtlasGroupedProblem& problem, const PackedFormat& format) {
+    check_experts_count(problem);
     const uint64_t least = packed_bytes(format, problem.n, problem.k);
     uint64_t all = 0;
     if (problem.expert_bytes < least ||
@@ -402,18 +419,22 @@ class PackedLinear {
       check_present(problem->offsets, "offsets");
       // Every row has one expert, so there are never more at work than rows.
       const uint32_t busy = std::min(problem->max_rows, problem->experts);
-      const auto work = Traits::grouped_work(problem->platform, format, problem->n, problem->k,
-                                             problem->experts, problem->max_rows);
+      const auto work = grouped_work(*problem, format);
+      if (work.workspace_bytes != 0) check_present(problem->workspace, "the workspace");
+      if (work.wgmma) {
+        const AtlasCode code = order_runs(*problem, format, sink, error);
+        if (code != ATLAS_OK) return code;
+      }
       Launch<typename Traits::Grouped> launch(
           kernel_of(work, format.grouped, format.grouped_many, format.grouped_wgmma),
           Traits::kGroupedDigest);
-      launch.point(&launch.params.x, problem->x);
+      launch.point(&launch.params.x, work.wgmma ? problem->workspace : problem->x);
       launch.point(&launch.params.weight, problem->weight);
       launch.point(&launch.params.y, problem->y);
       launch.point(&launch.params.offsets, problem->offsets);
       launch.point(&launch.params.source, problem->source);
-      launch.params.x_row_bytes =
-          format.encode != nullptr ? encoded_bytes(*problem) : problem->x_stride * sizeof(float);
+      launch.params.x_row_bytes = format.encode != nullptr ? encoded_bytes(*problem, work)
+                                                           : problem->x_stride * sizeof(float);
       launch.params.y_stride = problem->y_stride;
       launch.params.expert_bytes = problem->expert_bytes;
       launch.params.n = static_cast<uint32_t>(problem->n);
@@ -428,6 +449,19 @@ class PackedLinear {
     });
   }
 
+  /// Brings the rows of a product by wgmma into the order of its runs, in the workspace.
+  static AtlasCode order_runs(const AtlasGroupedProblem& problem, const PackedFormat& format,
+                              const AtlasRecordSink* sink, AtlasError* error) {
+    Launch<typename Traits::Runs> launch(format.wgmma_runs, Traits::kRunsDigest);
+    launch.point(&launch.params.x, problem.x);
+    launch.point(&launch.params.out, problem.workspace);
+    launch.point(&launch.params.offsets, problem.offsets);
+    launch.point(&launch.params.source, problem.source);
+    launch.params.k = static_cast<uint32_t>(problem.k);
+    shape(launch, Traits::wgmma_runs_work(problem.experts));
+    return launch.emit(sink, error);
+  }
+
   static AtlasCode grouped_needs(const AtlasGroupedProblem* problem, AtlasLinearNeeds* needs,
                                  AtlasError* error) {
     return guarded(error, [&] {
@@ -435,7 +469,10 @@ class PackedLinear {
       if (needs == nullptr) refuse("the needs are null");
       const PackedFormat& format = find_format(problem->platform, problem->format);
       check_problem("a product of experts", format, problem->n, problem->k, problem->max_rows);
-      fill_needs(*problem, format, 1u << ATLAS_EPILOGUE_NONE, needs);
+      check_experts_count(*problem);
+      const auto work = grouped_work(*problem, format);
+      fill_needs(*problem, format, work, 1u << ATLAS_EPILOGUE_NONE, needs);
+      needs->workspace_bytes = work.workspace_bytes;
       return ATLAS_OK;
     });
   }
@@ -446,35 +483,38 @@ class PackedLinear {
       check_size(problem, "AtlasEncodeProblem");
       check_size(sink, "AtlasRecordSink");
       check_platform(problem->platform);
-      const auto formats = Traits::formats(problem->platform);
       const std::string_view wanted = problem->encoding == nullptr ? "" : problem->encoding;
+      // Any format with the encoding will do; the smallest block decides about k.
       const PackedFormat* format = nullptr;
-      for (const PackedFormat& each : formats) {
-        if (each.encode != nullptr && wanted == each.encoding) format = &each;
+      bool wgmma = false;
+      for (const PackedFormat& each : Traits::formats(problem->platform)) {
+        const bool is_wgmma = each.wgmma_encode != nullptr && wanted == each.wgmma_encoding;
+        if (!is_wgmma && (each.encode == nullptr || wanted != each.encoding)) continue;
+        if (format != nullptr && format->block <= each.block) continue;
+        format = &each;
+        wgmma = is_wgmma;
       }
       if (format == nullptr) {
         throw Failure(ATLAS_UNIMPLEMENTED,
                       "input encoding '" + std::string(wanted) + "' is not one of this plugin's");
-      }
-      // Any format with the encoding will do; the smallest block decides about k.
-      for (const PackedFormat& each : formats) {
-        if (each.encode != nullptr && wanted == each.encoding && each.block < format->block) {
-          format = &each;
-        }
       }
       check_problem("an encoding", *format, 1, problem->k, problem->max_rows);
       check_stride("x_stride", problem->x_stride, problem->k);
       check_present(problem->x, "x");
       check_present(problem->out, "out");
       check_present(problem->row_count, "the row count");
-      Launch<typename Traits::Encode> launch(format->encode, Traits::kEncodeDigest);
+      Launch<typename Traits::Encode> launch(wgmma ? format->wgmma_encode : format->encode,
+                                             Traits::kEncodeDigest);
       launch.point(&launch.params.x, problem->x);
       launch.point(&launch.params.out, problem->out);
       launch.point(&launch.params.row_count, problem->row_count);
       launch.params.x_stride = problem->x_stride;
-      launch.params.out_row_bytes = encoded_bytes(*problem);
       launch.params.k = static_cast<uint32_t>(problem->k);
-      shape(launch, Traits::encode_work(problem->platform, problem->k, problem->max_rows));
+      const auto work = wgmma
+                            ? Traits::wgmma_encode_work(problem->k, problem->max_rows)
+                            : Traits::encode_work(problem->platform, problem->k, problem->max_rows);
+      launch.params.out_row_bytes = encoded_bytes(*problem, work);
+      shape(launch, work);
       return launch.emit(sink, error);
     });
   }
@@ -522,14 +562,15 @@ constexpr AtlasPlugin quant_plugin(const AtlasQuantApi* api) {
           nullptr};
 }
 
-/// Kernels of a table's formats that h200 alone has.
+/// Kernels of a table's formats that h200 alone has: products', and two that encode and order their
+/// rows.
 template <size_t kCount>
 constexpr size_t h200_kernels(const std::array<PackedFormat, kCount>& formats) {
   size_t count = 0;
   for (const PackedFormat& format : formats) {
     count += format.linear_wgmma != nullptr ? 2 : 0;
   }
-  return count;
+  return count == 0 ? 0 : count + 2;
 }
 
 /// The descriptor of a plugin for the CPU and the three GPU platforms: every kernel of its tables
@@ -555,6 +596,7 @@ consteval auto describe_products(const Identity& identity,
   constexpr std::string_view kVariant = "h200 only: a variant of the kernel for many rows";
   const auto add = [&](std::string_view platform, const auto& formats,
                        const auto& encodes) consteval {
+    const PackedFormat* encoded = nullptr;  // for wgmma
     for (const PackedFormat& format : formats) {
       all[at++] = required_kernel(platform, format.linear, Traits::kLinearDigest);
       all[at++] = required_kernel(platform, format.grouped, Traits::kGroupedDigest);
@@ -567,7 +609,14 @@ consteval auto describe_products(const Identity& identity,
                  format.linear_many);
         add_h200(platform, format.grouped_wgmma, Traits::kGroupedDigest, kVariant,
                  format.grouped_many);
+        encoded = &format;
       }
+    }
+    if (encoded != nullptr) {
+      add_h200(platform, encoded->wgmma_encode, Traits::kEncodeDigest,
+               "h200 only: a variant of the kernel that encodes", encoded->encode);
+      add_h200(platform, encoded->wgmma_runs, Traits::kRunsDigest,
+               "h200 only: orders rows for its products of experts", "core");
     }
     for (const char* encode : encodes) {
       all[at++] = required_kernel(platform, encode, Traits::kEncodeDigest);

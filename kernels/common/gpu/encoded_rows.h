@@ -1,11 +1,27 @@
-// Rows in the input encoding "bf16_b32" (gpu_weights.h), written by the kernels that make them: the
-// bits that encode_bf16_b32 gives for the same float32.
+// Rows in the input encodings "bf16_b32" (gpu_weights.h) and "bf16_w64" (gpu_wgmma.h), written by
+// the kernels that make them: the bits that encode_bf16_b32 and encode_bf16_w64 give for the same
+// float32. Where the address of rows is odd, they are bf16_w64 from the byte before on.
 #pragma once
 
 #include "kernels/common/gpu/quads.h"
-#include "kernels/common/gpu_weights.h"
+#include "kernels/common/gpu_wgmma.h"
 
 namespace atlas::kernels {
+
+/// Elements at ... at + 3 of row `row`, two pairs, to rows in bf16_w64, unless they lie behind its
+/// 64s or are not there. Lanes have them in turn; both of two that begin with an even one come
+/// here.
+ATLAS_DEVICE void wgmma_encode_four(void* rows, uint64_t row, uint32_t k, uint32_t at, uint32_t low,
+                                    uint32_t high, bool is_there) {
+  using namespace device;
+  // Of two lanes the first writes the first pairs of both, which stand side by side.
+  const bool odd = at / 4 % 2 != 0;
+  const uint32_t got = shuffle_xor(odd ? low : high, 1);
+  const uint64_t row_bytes = wgmma_row_bytes(k);
+  if (!is_there || at >= row_bytes / 2) return;
+  const uint64_t place = wgmma_encoded_offset(row_bytes, row, odd ? at - 2 : at);
+  store_as(static_cast<uint8_t*>(rows) + place, odd ? Words2{{got, high}} : Words2{{low, got}});
+}
 
 /// Piece t (0..3) of a block of 32 elements of row `row`: elements 4 t ... 4 t + 3 and those 16
 /// behind. The four pieces of a block are in neighbouring lanes; warps come whole, and lanes that
@@ -13,6 +29,17 @@ namespace atlas::kernels {
 ATLAS_DEVICE void encode_piece(void* rows, uint64_t row, uint32_t k, uint32_t block, uint32_t t,
                                const device::Words4& words, bool has_piece) {
   using namespace device;
+#if defined(ATLAS_HAS_WGMMA)
+  if ((reinterpret_cast<uint64_t>(rows) & 1) != 0) {
+    ATLAS_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      wgmma_encode_four(static_cast<uint8_t*>(rows) - 1, row, k,
+                        block * kBlockElements + 16 * half + 4 * t, words.w[2 * half],
+                        words.w[2 * half + 1], has_piece);
+    }
+    return;
+  }
+#endif
   float sum = 0.0f;
   ATLAS_UNROLL
   for (uint32_t j = 0; j < 4; ++j) {

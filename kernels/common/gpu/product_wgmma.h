@@ -21,8 +21,7 @@ namespace atlas::kernels {
 
 /// A product of either kind.
 struct WgmmaWork {
-  const uint8_t* x;
-  const uint32_t* source;   // null: row i of x
+  const uint8_t* x;         // in bf16_w64; of experts: their runs
   const uint8_t* weight;    // of expert 0
   const uint32_t* offsets;  // null: one expert, all rows
   float* y;
@@ -38,6 +37,7 @@ struct WgmmaWork {
 /// are no more tiles.
 struct WgmmaTile {
   uint32_t begin, rows, expert, group;
+  uint32_t place;  // of its first row in x, for those that bring
 
   ATLAS_DEVICE uint32_t groups(const WgmmaWork& work) const {
     const uint32_t left = tiles_of(work.n) - group;
@@ -111,7 +111,8 @@ class WgmmaRowTiles {
     const uint32_t output = rest / width, begin = (first + rest % width) * work.tile_rows;
     if (output >= outputs_) return {};
     const uint32_t left = work.rows - begin;
-    return {begin, left < work.tile_rows ? left : work.tile_rows, 0, output * work.tile_groups};
+    return {begin, left < work.tile_rows ? left : work.tile_rows, 0, output * work.tile_groups,
+            begin};
   }
 
  private:
@@ -138,8 +139,9 @@ class WgmmaExpertTiles {
     const uint32_t tiles = (rows + each - 1) / each;
     const uint32_t skipped = (wanted + tiles - shuffle(through_, lane)) * each;
     const uint32_t left = rows - skipped;
-    return {shuffle(begin_, lane) + skipped, left < each ? left : each, first_ + lane,
-            index % outputs * work.tile_groups};
+    const uint32_t begin = shuffle(begin_, lane), expert = first_ + lane;
+    return {begin + skipped, left < each ? left : each, expert, index % outputs * work.tile_groups,
+            wgmma_run_place(begin, expert) + skipped};
   }
 
  private:
@@ -168,22 +170,18 @@ class WgmmaExpertTiles {
 
 // ---- The warps that bring ----
 
-/// A warp that brings. It copies rows 2 w and 2 w + 1 of each eight, 16 lanes a row's 128 bytes;
-/// warp 0 has the weights copied, too.
+/// A warp that brings: it has some of the rows' and of the weights' copies made.
 template <class F>
 class WgmmaBringer {
   using Parts = WgmmaParts<F>;
-  /// Stages whose copies are under way before the oldest is waited for. Those that multiply let a
-  /// stage go when they have the next.
-  static constexpr uint32_t kLag = Parts::kStages - 2;
+  // Rows that stand together are a copy each; a tile need not begin with the first of them.
+  static constexpr uint32_t kPieces = kWgmmaRows / kWgmmaRowGroup + 1;
+  static constexpr uint32_t kOwnPieces = (kPieces + kWgmmaBringers - 1) / kWgmmaBringers;
+  static constexpr uint32_t kOwnGroups = kWgmmaGroups / kWgmmaBringers;
 
  public:
   ATLAS_DEVICE WgmmaBringer(const WgmmaWork& work, const Parts& parts)
-      : work_(work), parts_(parts), warp_(device::warp_index() - kWgmmaGroups) {
-    const uint32_t lane = device::lane_index();
-    place_ = 2 * warp_ + lane / 16;
-    to_ = device::wgmma_swizzled(place_ * device::kWgmmaRowBytes + wgmma_granule_place(lane % 16));
-  }
+      : work_(work), parts_(parts), warp_(device::warp_index() - kWgmmaGroups) {}
 
   template <class Tiles>
   ATLAS_DEVICE void bring_all(Tiles tiles) {
@@ -198,89 +196,75 @@ class WgmmaBringer {
  private:
   ATLAS_DEVICE void bring(const WgmmaTile& tile) {
     using namespace device;
-    const uint32_t lane = lane_index();
-    uint32_t rows[kWgmmaRows / 8];  // of x; for those past the tile's last any
-    const uint32_t first = tile.begin + place_;
-    ATLAS_UNROLL
-    for (uint32_t i = 0; i < kWgmmaRows / 8; ++i) {
-      rows[i] = 0;
-      if (8 * i + place_ >= tile.rows) continue;
-      rows[i] = work_.source == nullptr ? first + 8 * i : load(work_.source + first + 8 * i);
-    }
-    const uint8_t* from = work_.x + lane % 16 * 8;
-    const uint32_t groups = tile.groups(work_);
-    const uint8_t* weights = work_.weight + tile.expert * work_.expert_bytes +
-                             (tile.group + lane) * F::group_bytes(work_.k) + F::head_bytes(work_.k);
-    const auto units = static_cast<uint32_t>(whole_units(work_.k, F::kUnit));
     constexpr uint32_t kUnits = kWgmmaStage / F::kUnit;
-    // Which tile it is stands in the first stage alone.
-    phase_wait(parts_.empty(turn_.stage), turn_.parity ^ 1);
-    if (warp_ == 0 && lane == 0) {
-      store_as(parts_.tile(turn_.stage), Words4{{tile.begin, tile.rows, tile.expert, tile.group}});
+    constexpr uint32_t kTogether = kWgmmaRowGroup * kWgmmaRowBytes;  // bytes of a stage
+    const auto units = static_cast<uint32_t>(whole_units(work_.k, F::kUnit));
+    // Pieces are dealt from the last warp on, as the first has the tile's words to write.
+    uint32_t place[kOwnPieces], row_bytes[kOwnPieces], all_bytes = 0;
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < kOwnPieces; ++i) {
+      const uint32_t piece = kWgmmaBringers - 1 - warp_ + i * kWgmmaBringers;
+      const uint32_t group = tile.place / kWgmmaRowGroup + piece, last = tile.place + tile.rows;
+      place[i] = piece == 0 ? tile.place : group * kWgmmaRowGroup;
+      const uint32_t end =
+          (group + 1) * kWgmmaRowGroup < last ? (group + 1) * kWgmmaRowGroup : last;
+      row_bytes[i] = place[i] < end ? (end - place[i]) * kWgmmaRowBytes : 0;
+      all_bytes += row_bytes[i];
     }
+    const uint8_t* rows = work_.x;
+    const uint32_t groups = tile.groups(work_), first_group = warp_ * kOwnGroups;
+    const uint32_t own = first_group < groups ? groups - first_group : 0;
+    const uint32_t own_groups = own < kOwnGroups ? own : kOwnGroups;
+    const uint64_t group_bytes = F::group_bytes(work_.k);
+    const uint8_t* weights = work_.weight + tile.expert * work_.expert_bytes +
+                             (tile.group + first_group) * group_bytes + F::head_bytes(work_.k);
     ATLAS_ROLLED
     for (uint32_t unit = 0; unit < units; unit += kUnits) {
+      const uint32_t bytes = (units - unit < kUnits ? units - unit : kUnits) * F::kUnitBytes;
+      PhaseBarrier* full = parts_.full(turn_.stage);
       phase_wait(parts_.empty(turn_.stage), turn_.parity ^ 1);
-      if (warp_ == 0) {
-        const uint32_t bytes = (units - unit < kUnits ? units - unit : kUnits) * F::kUnitBytes;
-        PhaseBarrier* full = parts_.full(turn_.stage);
-        if (lane == 0) phase_expect(full, groups * bytes);
-        warp_barrier();  // the bytes are expected before they come
-        if (lane < groups) bulk_copy(parts_.weights(turn_.stage, lane), weights, bytes, full);
-        weights += kUnits * F::kUnitBytes;
+      // One lane: of several each would have its copies made after the others'.
+      if (elect_lane()) {
+        // Which tile it is stands in the first stage alone.
+        if (unit == 0 && warp_ == 0) {
+          store_as(parts_.tile(turn_.stage),
+                   Words4{{tile.begin, tile.rows, tile.expert, tile.group}});
+        }
+        phase_expect(full, all_bytes + own_groups * bytes);
+        ATLAS_UNROLL
+        for (uint32_t i = 0; i < kOwnPieces; ++i) {
+          if (row_bytes[i] == 0) continue;
+          const uint32_t in_group = place[i] % kWgmmaRowGroup;
+          bulk_copy(parts_.rows(turn_.stage) + (place[i] - tile.place) * kWgmmaRowBytes,
+                    rows + (place[i] - in_group) * work_.x_row_bytes + in_group * kWgmmaRowBytes,
+                    row_bytes[i], full);
+        }
+        ATLAS_UNROLL
+        for (uint32_t i = 0; i < kOwnGroups; ++i) {
+          if (i >= own_groups) continue;
+          bulk_copy(parts_.weights(turn_.stage, first_group + i), weights + i * group_bytes, bytes,
+                    full);
+        }
       }
-      uint8_t* to = parts_.rows(turn_.stage) + to_;
-      // Products of 64 bits are made again for each stage: registers for all are not there.
-      const uint32_t row_bytes = static_cast<uint32_t>(work_.x_row_bytes) + unknown_zero();
-      ATLAS_UNROLL
-      for (uint32_t i = 0; i < kWgmmaRows / 8; ++i) {
-        // 32 rows at a time: each branch costs more than a copy.
-        if (i % 4 == 0 && 8 * i >= tile.rows) break;
-        async_copy<8>(to + i * (8 * kWgmmaRowBytes), from + uint64_t{rows[i]} * row_bytes);
-      }
-      async_commit();
-      from += 2 * kWgmmaStage;
-      advance();
+      rows += kTogether;
+      weights += kUnits * F::kUnitBytes;
+      turn_.advance();
     }
   }
 
-  /// The stage's copies have begun: shows the oldest that are there.
-  ATLAS_DEVICE void advance() {
-    turn_.advance();
-    if (waiting_ < kLag) {
-      waiting_ += 1;
-      return;
-    }
-    device::async_wait<kLag>();
-    show(kLag + 1);
-  }
-  /// The stage `before` stages before the one that is next.
-  ATLAS_DEVICE void show(uint32_t before) {
-    using namespace device;
-    warp_barrier();  // all lanes' copies are there
-    const uint32_t stage = turn_.stage + (turn_.stage < before ? Parts::kStages : 0) - before;
-    if (lane_index() == 0) phase_arrive(parts_.full(stage));
-  }
-
-  /// Shows the rest, and a stage of a tile without rows.
+  /// Shows a stage of a tile without rows.
   ATLAS_DEVICE void end() {
     using namespace device;
-    async_wait<0>();
-    for (; waiting_ > 0; --waiting_) show(waiting_);
     phase_wait(parts_.empty(turn_.stage), turn_.parity ^ 1);
     if (lane_index() != 0) return;
-    if (warp_ == 0) {
-      store_as(parts_.tile(turn_.stage), Words4{});
-      phase_arrive(parts_.full(turn_.stage));
-    }
+    if (warp_ == 0) store_as(parts_.tile(turn_.stage), Words4{});
     phase_arrive(parts_.full(turn_.stage));
   }
 
+ private:
   const WgmmaWork& work_;
   const Parts& parts_;
   uint32_t warp_;
-  uint32_t place_, to_;   // the lane's row of eight, and where its granule of it goes
-  uint32_t waiting_ = 0;  // stages whose copies have begun and that are not shown
   WgmmaTurn<Parts::kStages> turn_;
 };
 
@@ -296,18 +280,9 @@ struct FromStage {
   ATLAS_DEVICE uint32_t half(const uint8_t* at) { return device::load_as<uint16_t>(at); }
 };
 
-/// A step of a block as operand A. The lane has, of both rows, its four elements' two pairs; of
-/// each two lanes the even one takes the first pairs of both, the odd one the second.
-ATLAS_DEVICE device::MmaA wgmma_step(const uint32_t* pairs, uint32_t step, bool odd) {
-  device::MmaA a;
-  ATLAS_UNROLL
-  for (uint32_t row = 0; row < 2; ++row) {
-    const uint32_t first = pairs[4 * row + 2 * step], second = pairs[4 * row + 2 * step + 1];
-    const uint32_t got = device::shuffle_xor(odd ? first : second, 1);
-    a.r[row] = odd ? got : first;
-    a.r[2 + row] = odd ? second : got;
-  }
-  return a;
+/// A step of a block as operand A.
+ATLAS_DEVICE device::MmaA wgmma_step(const uint32_t* pairs, uint32_t step) {
+  return {{pairs[2 * step], pairs[4 + 2 * step], pairs[2 * step + 1], pairs[4 + 2 * step + 1]}};
 }
 
 /// totals += the run's sums.
@@ -370,47 +345,64 @@ ATLAS_DEVICE void wgmma_multiply(const WgmmaWork& work, const WgmmaParts<F>& par
   // Four warps multiply together: those without a group take the last one's weights.
   const uint32_t groups = tile.groups(work);
   const uint32_t own = warp_index() < groups ? warp_index() : groups - 1;
-  const bool odd = lane_index() % 2 != 0;
   const uint8_t* group =
       work.weight + tile.expert * work.expert_bytes + (tile.group + own) * F::group_bytes(work.k);
   const auto stages = static_cast<uint32_t>(whole_units(work.k, kWgmmaStage));
   WgmmaSums<kColumns> sums[kParts] = {};
   float totals[kParts][kColumns / 2] = {};
-  MmaA weights[2][2];  // of two blocks: one is multiplied, one decoded
-  // A stage is let go when the instructions of its last block have ended: in the next one.
-  const auto release = [&](uint32_t stage) {
-    warp_barrier();  // the warp's lanes have read it
-    if (lane_index() == 0) phase_arrive(parts.empty(stage));
-  };
+  MmaA weights[2][2];       // of two blocks: one is multiplied, one decoded
+  typename F::Unit unit{};  // what is decoded next, loaded while the block before it is multiplied
+  // Stages and blocks are those of unit and weights: `stage` is multiplied.
   uint32_t last = kNone, stage = 0;
+  const uint32_t zero = work.n == 0 ? 1 : 0;
+  const auto load_block = [&](uint32_t of, uint32_t block) {
+    if (block % kUnitBlocks != 0) return;
+    // Beyond the last unit there is nothing: decode_block takes no notice of it.
+    const bool there = block == 0 || of * kWgmmaStage + kBlockElements < work.k;
+    FromStage from;
+    unit = F::load_from(from, F::staged(parts.weights(turn.stage, own)),
+                        there ? block / kUnitBlocks : 0);
+  };
+  const auto decode_block = [&](uint32_t of, uint32_t block) {
+    uint32_t pairs[kBlockPairs] = {};
+    // Beyond the last unit weights are zeros.
+    if (kUnitBlocks == 2 || block == 0 || of * kWgmmaStage + kBlockElements < work.k) {
+      F::pairs(unit, block % kUnitBlocks, 0, pairs);
+    }
+    if constexpr (F::kUnitBytes == kTileOutputs * F::kUnit * 2) {
+      // Words that are no more than copied ptxas takes for the same registers, which change while
+      // they are multiplied.
+      ATLAS_UNROLL
+      for (uint32_t i = 0; i < kBlockPairs; ++i) pairs[i] ^= zero;
+    }
+    ATLAS_UNROLL
+    for (uint32_t step = 0; step < 2; ++step) weights[block][step] = wgmma_step(pairs, step);
+  };
+  // A stage is let go when the instructions of its last block have ended: in the next one.
+  const auto release = [&](uint32_t which) {
+    warp_barrier();  // the warp's lanes have read it
+    if (lane_index() == 0) phase_arrive(parts.empty(which));
+  };
+  // The stage is there: waited for by whoever read which tile this is.
+  load_block(0, 0);
+  decode_block(0, 0);
+  const auto fold = [&](float scale) {
+    ATLAS_UNROLL
+    for (uint32_t part = 0; part < kParts; ++part) {
+      wgmma_fold<F, kColumns>(scale, sums[part], totals[part]);
+    }
+  };
+  float scale;
   ATLAS_ROLLED
-  do {
-    const float scale = F::kRunScales ? load_as<float>(group + stage / kRunStages * 4) : 1.0f;
+  for (;;) {
+    scale = F::kRunScales ? load_as<float>(group + stage / kRunStages * 4) : 1.0f;
     const uint32_t end = stages - stage < kRunStages ? stages : stage + kRunStages;
     bool add = false;
     ATLAS_ROLLED
     do {
-      phase_wait(parts.full(turn.stage), turn.parity);
-      // Here, and not where rows are brought: there it would wait for the copies under way.
-      async_proxy_fence();
-      const typename F::Place place = F::staged(parts.weights(turn.stage, own));
       const WgmmaMatrix rows = wgmma_matrix(parts.rows(turn.stage), 8 * kWgmmaRowBytes);
-      typename F::Unit unit{};
       ATLAS_UNROLL
       for (uint32_t block = 0; block < 2; ++block) {
-        uint32_t pairs[kBlockPairs] = {};
-        // Beyond the last unit weights are zeros.
-        if (kUnitBlocks == 2 || block == 0 || stage * kWgmmaStage + kBlockElements < work.k) {
-          if (block % kUnitBlocks == 0) {
-            FromStage from;
-            unit = F::load_from(from, place, block / kUnitBlocks);
-          }
-          F::pairs(unit, block % kUnitBlocks, 0, pairs);
-        }
-        ATLAS_UNROLL
-        for (uint32_t step = 0; step < 2; ++step) {
-          weights[block][step] = wgmma_step(pairs, step, odd);
-        }
         wgmma_begin(weights[block]);
         ATLAS_UNROLL
         for (uint32_t step = 0; step < 2; ++step) {
@@ -423,32 +415,42 @@ ATLAS_DEVICE void wgmma_multiply(const WgmmaWork& work, const WgmmaParts<F>& par
           add = true;
         }
         wgmma_commit();
-        wgmma_wait<1>();  // the other block's weights may change
-        if (block == 0 && last != kNone) release(last);
-        if (block == 1) wgmma_apart(work.n == 0);
+        // The next block's words come while this one is multiplied.
+        if (block == 0) {
+          load_block(stage, 1);
+          wgmma_wait<1>();  // the other block's weights may change
+          if (last != kNone) release(last);
+          decode_block(stage, 1);
+        } else {
+          last = turn.stage;
+          turn.advance();
+          stage += 1;
+          if (stage != stages) {
+            phase_wait(parts.full(turn.stage), turn.parity);
+            load_block(stage, 0);
+          }
+          wgmma_wait<1>();
+          wgmma_apart(work.n == 0);
+          decode_block(stage, 0);
+        }
       }
-      last = turn.stage;
-      turn.advance();
-      stage += 1;
     } while (stage != end);
-    ATLAS_UNROLL
-    for (uint32_t part = 0; part < kParts; ++part) {
-      wgmma_fold<F, kColumns>(scale, sums[part], totals[part]);
-    }
-  } while (stage != stages);
+    if (stage == stages) break;
+    fold(scale);
+  }
+  // They come while the last instructions run; a group has all of them, whatever n is.
+  float factor[2] = {1.0f, 1.0f};
+  ATLAS_UNROLL
+  for (uint32_t half = 0; half < 2; ++half) {
+    if (F::kHeadScales) factor[half] = load_as<float>(group + 4 * (lane_index() / 4 + 8 * half));
+  }
+  fold(scale);
   release(last);
   // Addresses are computed here, once a tile, and take no registers of the loop before.
   const uint32_t in_group = lane_index() / 4 + unknown_zero();
   const uint32_t output = (tile.group + own) * kTileOutputs + in_group;
   const uint32_t outputs =
       warp_index() >= groups ? 0 : (output < work.n ? 1 : 0) + (output + 8 < work.n ? 1 : 0);
-  float factor[2] = {1.0f, 1.0f};
-  ATLAS_UNROLL
-  for (uint32_t half = 0; half < 2; ++half) {
-    if (F::kHeadScales && half < outputs) {
-      factor[half] = load_as<float>(group + 4 * (in_group + 8 * half));
-    }
-  }
   ATLAS_UNROLL
   for (uint32_t part = 0; part < kParts; ++part) {
     const uint32_t first = part * kColumns;
@@ -466,7 +468,7 @@ ATLAS_DEVICE void wgmma_multiply_all(const WgmmaWork& work, const WgmmaParts<F>&
   for (;;) {
     phase_wait(parts.full(turn.stage), turn.parity);
     const auto words = load_as<Words4>(parts.tile(turn.stage));
-    const WgmmaTile tile{words.w[0], words.w[1], words.w[2], words.w[3]};
+    const WgmmaTile tile{words.w[0], words.w[1], words.w[2], words.w[3], 0};
     if (tile.rows == 0) return;
     if (tile.rows <= 64) {
       wgmma_multiply<F, 64, 1>(work, parts, tile, turn);
@@ -487,7 +489,7 @@ ATLAS_DEVICE void product_wgmma(const WgmmaWork& work) {
   const Parts parts{shared_memory<uint8_t>(shared_padding(1024))};
   if (thread_index() == 0) {
     for (uint32_t stage = 0; stage < Parts::kStages; ++stage) {
-      phase_init(parts.full(stage), 1 + kWgmmaBringers);
+      phase_init(parts.full(stage), kWgmmaBringers);
       phase_init(parts.empty(stage), kWgmmaGroups);
     }
   }
@@ -504,8 +506,8 @@ ATLAS_DEVICE void product_wgmma(const WgmmaWork& work) {
 template <class F>
 ATLAS_DEVICE void linear_wgmma(const LinearParams& params) {
   product_wgmma<F, WgmmaRowTiles>(
-      {static_cast<const uint8_t*>(params.x), nullptr, static_cast<const uint8_t*>(params.weight),
-       nullptr, params.y, params.x_row_bytes, params.y_stride, 0, device::load(params.row_count), 1,
+      {static_cast<const uint8_t*>(params.x), static_cast<const uint8_t*>(params.weight), nullptr,
+       params.y, params.x_row_bytes, params.y_stride, 0, device::load(params.row_count), 1,
        params.n, params.k, params.tiles % kWgmmaTileSizes, params.tiles / kWgmmaTileSizes,
        params.epilogue == ATLAS_EPILOGUE_ADD});
 }
@@ -513,10 +515,10 @@ ATLAS_DEVICE void linear_wgmma(const LinearParams& params) {
 template <class F>
 ATLAS_DEVICE void grouped_wgmma(const GroupedParams& params) {
   product_wgmma<F, WgmmaExpertTiles>(
-      {static_cast<const uint8_t*>(params.x), params.source,
-       static_cast<const uint8_t*>(params.weight), params.offsets, params.y, params.x_row_bytes,
-       params.y_stride, params.expert_bytes, 0, params.experts, params.n, params.k,
-       params.tiles % kWgmmaTileSizes, params.tiles / kWgmmaTileSizes, false});
+      {static_cast<const uint8_t*>(params.x), static_cast<const uint8_t*>(params.weight),
+       params.offsets, params.y, params.x_row_bytes, params.y_stride, params.expert_bytes, 0,
+       params.experts, params.n, params.k, params.tiles % kWgmmaTileSizes,
+       params.tiles / kWgmmaTileSizes, false});
 }
 
 }  // namespace atlas::kernels

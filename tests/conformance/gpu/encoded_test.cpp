@@ -1,9 +1,9 @@
 // Operations of the core that encode the rows they make, on every GPU platform: the float32 that
-// they give without it, and of that the bits of encode_bf16_b32.
+// they give without it, and of that the bits of encode_bf16_b32, on h200 of encode_bf16_w64, too.
 #include <limits>
 #include <vector>
 
-#include "kernels/common/gpu_products.h"
+#include "kernels/common/gpu_wgmma.h"
 #include "tests/support/gpu_twin.h"
 #include "tests/support/numbers.h"
 
@@ -25,10 +25,10 @@ class Encodes {
  public:
   Encodes(const char* platform, const Shape& shape, uint32_t pad)
       : twin_(platform),
+        platform_(platform),
         k_(shape.groups * shape.n),
         stride_(k_ + pad),
-        row_count_(twin_.machine().input("row_count", std::vector<uint32_t>{kRows})),
-        encoded_(output("encoded")) {}
+        row_count_(twin_.machine().input("row_count", std::vector<uint32_t>{kRows})) {}
 
   GpuTwin& twin() { return twin_; }
   const uint32_t* row_count() const { return row_count_; }
@@ -47,23 +47,30 @@ class Encodes {
   void check(const char* kernel, uint64_t digest, const Fill& fill, const Restore& restore) {
     const std::vector<float> before(kRows * stride_, 9.0f);
     float* plain = twin_.machine().in_out("plain", before);
-    float* y = twin_.machine().in_out("y", before);
     twin_.run_gpu(kernel, digest, kRows + 1, fill(plain, nullptr));
-    restore();
-    twin_.run_gpu(kernel, digest, kRows + 1, fill(y, encoded_), 1);
-    CHECK(same_numbers(twin_.machine().contents(y), twin_.machine().contents(plain)));
-    uint8_t* expected = output("expected");
-    const ProductLaunch launch = encode_launch(k_, kRows + 1);
-    const EncodeParams params{y, expected, row_count_, stride_, bf16_row_bytes(k_), k_, 0};
-    const auto report =
-        twin_.machine().run(kEncodeBf16, params, kEncodeParamsDigest,
-                            {.shape = {static_cast<uint32_t>(launch.x),
-                                       static_cast<uint32_t>(launch.y), 1, launch.threads, 0}});
-    INFO(report.text());
-    REQUIRE(report.ok());
-    constexpr uint8_t kUnwritten = 0xee;
-    CHECK(twin_.machine().contents(encoded_, kUnwritten) ==
-          twin_.machine().contents(expected, kUnwritten));
+    for (const bool wgmma : {false, true}) {
+      if (wgmma && platform_ != "h200") continue;
+      CAPTURE(wgmma);
+      float* y = twin_.machine().in_out("y", before);
+      uint8_t* encoded = output("encoded", wgmma);
+      restore();
+      // An odd address asks for the encoding of wgmma.
+      twin_.run_gpu(kernel, digest, kRows + 1, fill(y, encoded + (wgmma ? 1 : 0)), 1);
+      CHECK(same_numbers(twin_.machine().contents(y), twin_.machine().contents(plain)));
+      uint8_t* expected = output("expected", wgmma);
+      const ProductLaunch launch =
+          wgmma ? wgmma_encode_launch(k_, kRows + 1) : encode_launch(k_, kRows + 1);
+      const EncodeParams params{y, expected, row_count_, stride_, row_bytes(wgmma), k_, 0};
+      const auto report =
+          twin_.machine().run(wgmma ? kEncodeWgmma : kEncodeBf16, params, kEncodeParamsDigest,
+                              {.shape = {static_cast<uint32_t>(launch.x),
+                                         static_cast<uint32_t>(launch.y), 1, launch.threads, 0}});
+      INFO(report.text());
+      REQUIRE(report.ok());
+      constexpr uint8_t kUnwritten = 0xee;
+      CHECK(twin_.machine().contents(encoded, kUnwritten) ==
+            twin_.machine().contents(expected, kUnwritten));
+    }
   }
   template <typename Fill>
   void check(const char* kernel, uint64_t digest, const Fill& fill) {
@@ -71,14 +78,16 @@ class Encodes {
   }
 
  private:
-  uint8_t* output(const char* name) {
-    return twin_.machine().output<uint8_t>(name, kRows * bf16_row_bytes(k_));
+  uint64_t row_bytes(bool wgmma) const { return wgmma ? wgmma_row_bytes(k_) : bf16_row_bytes(k_); }
+  uint8_t* output(const char* name, bool wgmma) {
+    return twin_.machine().output<uint8_t>(
+        name, (wgmma ? wgmma_places(kRows) : kRows) * row_bytes(wgmma));
   }
   GpuTwin twin_;
+  std::string_view platform_;
   uint32_t k_;
   uint64_t stride_;
   const uint32_t* row_count_;
-  uint8_t* encoded_;
 };
 
 template <typename Body>

@@ -80,6 +80,40 @@ TEST_SUITE("conformance") {
     }
   }
 
+  TEST_CASE("gpu: rows are encoded for wgmma where the encoding says") {
+    for (const uint32_t k : {1u, 77u, 640u}) {
+      CAPTURE(k);
+      constexpr uint32_t kRows = 35;
+      GpuMachine machine("h200");
+      const std::vector<float> x = normal_values(size_t{kRows} * k, k);
+      const uint64_t row_bytes = wgmma_row_bytes(k);
+      EncodeParams params{};
+      params.x = machine.input("x", x);
+      params.out = machine.output<uint8_t>("encoded", wgmma_places(kRows) * row_bytes);
+      params.row_count = machine.input("rows", std::vector<uint32_t>{kRows});
+      params.x_stride = params.k = k;
+      params.out_row_bytes = row_bytes;
+      const ProductLaunch launch = wgmma_encode_launch(k, kRows + 9);
+      const auto report =
+          machine.run(kEncodeWgmma, params, kEncodeParamsDigest,
+                      {.shape = {static_cast<uint32_t>(launch.x), static_cast<uint32_t>(launch.y),
+                                 1, launch.threads, 0}});
+      INFO(report.text());
+      REQUIRE(report.ok());
+      const std::vector<uint8_t> got =
+          machine.contents(static_cast<const uint8_t*>(params.out), uint8_t{0xee});
+      // Every number of a row once, zeros behind them, and nothing of rows that are not there.
+      std::vector<uint8_t> expected(got.size(), 0xee);
+      for (uint32_t row = 0; row < kRows; ++row) {
+        for (uint32_t i = 0; i < row_bytes / 2; ++i) {
+          const uint16_t bits = i < k ? bf16_bits(x[row * k + i]) : uint16_t{0};
+          std::memcpy(expected.data() + wgmma_encoded_offset(row_bytes, row, i), &bits, 2);
+        }
+      }
+      CHECK(got == expected);
+    }
+  }
+
   TEST_CASE("gpu: products with bf16 by wgmma") {
     for (const auto& [n, k] : {std::array{150u, 330u}, {257u, 1100u}}) {
       const GpuWeights weights = float_weights(FloatLayout::kBF16, n, k);

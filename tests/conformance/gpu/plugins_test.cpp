@@ -44,7 +44,8 @@ class PluginRun {
                                 packed.data() + g * claim_.group_bytes, e);
       });
     }
-    weight_ = place(machine_.in_out("weight", packed));
+    packed_ = machine_.in_out("weight", packed);
+    weight_ = place(packed_);
   }
 
   std::vector<float> product(const std::vector<float>& x, uint32_t rows) {
@@ -65,19 +66,8 @@ class PluginRun {
     }
     divided = needs.workspace_bytes != 0;
     const AtlasBufferRef count = place(machine_.input("rows", std::vector<uint32_t>{rows}));
-    AtlasEncodeProblem encode{};
-    encode.struct_size = sizeof(encode);
-    encode.max_rows = problem.max_rows;
-    encode.platform = platform_;
-    encode.encoding = needs.input_encoding;
-    encode.k = source_.k;
-    encode.x = place(machine_.input("x", x));
-    encode.x_stride = source_.k;
-    encode.out = place(machine_.output<uint8_t>("encoded", rows * needs.encoded_row_bytes));
-    encode.row_count = count;
-    done([&](AtlasError* e) { return plugin_.api.plan_encode(&encode, &sink_, e); });
+    problem.x = encoded(x, rows, problem.max_rows, needs, count);
     const float* y = machine_.output<float>("y", size_t{rows} * source_.n);
-    problem.x = encode.out;
     problem.y = place(y);
     problem.weight = weight_;
     problem.row_count = count;
@@ -86,6 +76,38 @@ class PluginRun {
   }
 
   bool divided = false;  // the last product
+
+  /// The same as the rows of one expert, from the last to the first.
+  std::vector<float> of_expert(const std::vector<float>& x, uint32_t rows) {
+    AtlasGroupedProblem problem{};
+    problem.struct_size = sizeof(problem);
+    problem.max_rows = rows + 1;
+    problem.platform = platform_;
+    problem.format = claim_.format;
+    problem.n = source_.n;
+    problem.k = source_.k;
+    problem.experts = 1;
+    problem.expert_bytes = machine_.contents(packed_).size();
+    problem.y_stride = source_.n;
+    AtlasLinearNeeds needs{};
+    needs.struct_size = sizeof(needs);
+    done([&](AtlasError* e) { return plugin_.api.grouped_needs(&problem, &needs, e); });
+    problem.workspace = {ATLAS_NO_BUFFER, 0, 0};
+    if (needs.workspace_bytes != 0) {
+      problem.workspace = place(machine_.output<uint8_t>("workspace", needs.workspace_bytes));
+    }
+    const AtlasBufferRef count = place(machine_.input("rows", std::vector<uint32_t>{rows}));
+    std::vector<uint32_t> backwards(rows);
+    for (uint32_t i = 0; i < rows; ++i) backwards[i] = rows - 1 - i;
+    problem.x = encoded(x, rows, rows + 1, needs, count);
+    problem.offsets = place(machine_.input("offsets", std::vector<uint32_t>{0, rows}));
+    problem.source = place(machine_.input("source", backwards));
+    const float* y = machine_.output<float>("y", size_t{rows} * source_.n);
+    problem.y = place(y);
+    problem.weight = weight_;
+    done([&](AtlasError* e) { return plugin_.api.plan_grouped(&problem, &sink_, e); });
+    return machine_.contents(y);
+  }
 
   std::vector<float> gather(const std::vector<uint32_t>& ids) {
     AtlasGatherProblem problem{};
@@ -107,6 +129,22 @@ class PluginRun {
   }
 
  private:
+  AtlasBufferRef encoded(const std::vector<float>& x, uint32_t rows, uint32_t max_rows,
+                         const AtlasLinearNeeds& needs, AtlasBufferRef count) {
+    AtlasEncodeProblem encode{};
+    encode.struct_size = sizeof(encode);
+    encode.max_rows = max_rows;
+    encode.platform = platform_;
+    encode.encoding = needs.input_encoding;
+    encode.k = source_.k;
+    encode.x = place(machine_.input("x", x));
+    encode.x_stride = source_.k;
+    encode.out =
+        place(machine_.output<uint8_t>("encoded", (rows + 31) / 32 * 32 * needs.encoded_row_bytes));
+    encode.row_count = count;
+    done([&](AtlasError* e) { return plugin_.api.plan_encode(&encode, &sink_, e); });
+    return encode.out;
+  }
   template <class Call>
   static void done(const Call& call) {
     const Answer answer = answer_of(call);
@@ -141,6 +179,7 @@ class PluginRun {
   GpuMachine machine_;
   WeightFile file_;
   AtlasWeightClaim claim_{};
+  const uint8_t* packed_ = nullptr;
   AtlasBufferRef weight_{};
   std::vector<const void*> memory_;
   AtlasRecordSink sink_{sizeof(AtlasRecordSink), 0, this,
@@ -164,6 +203,11 @@ void check(const std::string& file, const Source& source, bool divided = false) 
     const std::vector<float> few(x.begin(), x.begin() + 2 * source.k);
     CHECK(same_bits(run.product(few, 2), {y.begin(), y.begin() + 2 * source.n}));
     CHECK(run.divided == divided);
+    std::vector<float> backwards;
+    for (uint32_t i = kMany; i-- > 0;) {
+      backwards.insert(backwards.end(), y.begin() + i * source.n, y.begin() + (i + 1) * source.n);
+    }
+    CHECK(same_bits(run.of_expert(x, kMany), backwards));
     const std::vector<float> rows = run.gather({source.n - 1, 0});
     std::vector<double> expected(source.values.end() - source.k, source.values.end());
     expected.insert(expected.end(), source.values.begin(), source.values.begin() + source.k);

@@ -61,13 +61,13 @@ class ProductSuite {
     const std::vector<float> taken(x.begin() + size_t{first} * weights_.k,
                                    x.begin() + size_t{first + rows} * weights_.k);
     kernels::LinearParams params{};
-    params.x = encode(machine, taken, rows);
+    params.x = encode(machine, taken, rows, wgmma);
     params.weight = parts > 1 ? machine.in_out("weight", weights_.of(gpu_))
                               : machine.input("weight", weights_.of(gpu_));
     params.y = added != nullptr ? machine.in_out("y", *added)
                                 : machine.output<float>("y", size_t{rows} * weights_.n);
     params.row_count = machine.input("rows", std::vector<uint32_t>{rows});
-    params.x_row_bytes = kernels::bf16_row_bytes(weights_.k);
+    params.x_row_bytes = row_bytes(wgmma);
     params.y_stride = weights_.n;
     params.n = weights_.n;
     params.k = weights_.k;
@@ -107,17 +107,18 @@ class ProductSuite {
       std::copy(one.begin(), one.end(), all.begin() + static_cast<int64_t>(e * bytes));
     }
     kernels::GroupedParams params{};
-    params.x = encode(machine, x, static_cast<uint32_t>(x.size() / weights_.k));
+    params.x = encode(machine, x, static_cast<uint32_t>(x.size() / weights_.k), wgmma);
     params.weight = machine.input("weight", all);
     params.y = machine.output<float>("y", size_t{offsets.back()} * weights_.n);
     params.offsets = machine.input("offsets", offsets);
     if (!source.empty()) params.source = machine.input("source", source);
-    params.x_row_bytes = kernels::bf16_row_bytes(weights_.k);
+    params.x_row_bytes = row_bytes(wgmma);
     params.y_stride = weights_.n;
     params.expert_bytes = bytes;
     params.n = weights_.n;
     params.k = weights_.k;
     params.experts = experts;
+    if (wgmma) params.x = ordered(machine, params);
     const kernels::ProductLaunch launch =
         wgmma ? kernels::grouped_wgmma_launch(weights_.n, experts, offsets.back() + 1,
                                               weights_.wgmma_bytes)
@@ -347,18 +348,41 @@ class ProductSuite {
     }
     return to;
   }
-  const void* encode(GpuMachine& machine, const std::vector<float>& x, uint32_t rows) {
-    const uint64_t row_bytes = kernels::bf16_row_bytes(weights_.k);
+  uint64_t row_bytes(bool wgmma) const {
+    return wgmma ? kernels::wgmma_row_bytes(weights_.k) : kernels::bf16_row_bytes(weights_.k);
+  }
+  const void* encode(GpuMachine& machine, const std::vector<float>& x, uint32_t rows, bool wgmma) {
+    // Rows in the encoding of wgmma stand in groups.
+    const uint32_t places = wgmma ? kernels::wgmma_places(rows) : rows;
     kernels::EncodeParams params{};
     params.x = machine.input("x", x);
-    params.out = machine.output<uint8_t>("encoded", rows * row_bytes);
+    params.out = machine.output<uint8_t>("encoded", places * row_bytes(wgmma));
     params.row_count = machine.input("x_rows", std::vector<uint32_t>{rows});
     params.x_stride = weights_.k;
-    params.out_row_bytes = row_bytes;
+    params.out_row_bytes = row_bytes(wgmma);
+    params.k = weights_.k;
+    const auto report = machine.run(
+        wgmma ? kernels::kEncodeWgmma : kernels::kEncodeBf16, params, kernels::kEncodeParamsDigest,
+        {.shape = shape_of(wgmma ? kernels::wgmma_encode_launch(weights_.k, rows + 1)
+                                 : kernels::encode_launch(weights_.k, rows + 1))});
+    INFO(report.text());
+    REQUIRE(report.ok());
+    return params.out;
+  }
+
+  /// The rows of experts as their runs have them, for the product by wgmma.
+  const void* ordered(GpuMachine& machine, const kernels::GroupedParams& product) {
+    const auto rows = static_cast<uint32_t>(machine.contents(product.y).size() / weights_.n);
+    kernels::RunsParams params{};
+    params.x = product.x;
+    params.out = machine.output<uint8_t>(
+        "runs", kernels::wgmma_runs_bytes(weights_.k, rows, product.experts));
+    params.offsets = product.offsets;
+    params.source = product.source;
     params.k = weights_.k;
     const auto report =
-        machine.run(kernels::kEncodeBf16, params, kernels::kEncodeParamsDigest,
-                    {.shape = shape_of(kernels::encode_launch(weights_.k, rows + 1))});
+        machine.run(kernels::kRunsWgmma, params, kernels::kRunsParamsDigest,
+                    {.shape = shape_of(kernels::wgmma_runs_launch(product.experts))});
     INFO(report.text());
     REQUIRE(report.ok());
     return params.out;

@@ -10,7 +10,7 @@
 
 #include "kernels/common/core_fused.h"
 #include "kernels/common/gdn.h"
-#include "kernels/common/gpu_weights.h"
+#include "kernels/common/gpu_wgmma.h"
 #include "kernels/common/linear.h"
 #include "plugins/sdk/guard.h"
 #include "plugins/sdk/record.h"
@@ -163,6 +163,23 @@ struct EncodedQuant : FakeQuant<ATLAS_BF16, true> {
     sdk::Launch<kernels::EncodeParams> launch("encode_test", kernels::kEncodeParamsDigest);
     launch.point(&launch.params.out, problem->out);
     return launch.emit(sink, error);
+  }
+  static constexpr AtlasQuantApi kApi{
+      sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, grouped,
+      grouped_needs};
+};
+
+/// A plugin of GPUs whose products of other than 32 outputs, with many rows, want another encoding.
+struct WgmmaQuant : EncodedQuant {
+  static AtlasCode needs(const AtlasLinearProblem* problem, AtlasLinearNeeds* needs,
+                         AtlasError* error) {
+    if (problem->n == 32 || problem->max_rows < 64) {
+      return EncodedQuant::needs(problem, needs, error);
+    }
+    needs->fused_epilogues = 1u | 1u << ATLAS_EPILOGUE_ADD;
+    sdk::copy_text(needs->input_encoding, kernels::kWgmmaEncoding);
+    needs->encoded_row_bytes = kernels::wgmma_row_bytes(problem->k);
+    return ATLAS_OK;
   }
   static constexpr AtlasQuantApi kApi{
       sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, grouped,
@@ -462,6 +479,36 @@ TEST_CASE("planner: on GPUs an operation of the core encodes what it makes, if i
                                  "encode_test", "linear_test", "silu", "silu", "encode_test",
                                  "linear_test", "encode_test", "linear_test", "encode_test",
                                  "linear_test"});
+}
+
+TEST_CASE("planner: on GPUs an operation of the core encodes in what its first product wants") {
+  StepBuilder step;
+  const Value x = step.activation("x", 32), a = step.activation("a", 32);
+  const Value y = step.activation("y", 32), wide = step.activation("w", 64);
+  step.embed({"embed", 96, 32}, x);
+  step.add("silu", SiluOp{x, a, 1.0f});
+  step.linear(a, {{"wide", 64, 32}}, wide);
+  step.linear(a, {{"o", 32, 32}}, y);
+  const StepProgram steps = around(std::move(step), y);
+  Shapes source = shapes(ATLAS_BF16);
+  source.modules["wide"] = {64, 32, ATLAS_BF16};
+  const auto plan = plan_with(source, steps, {{"encoded", &WgmmaQuant::kApi}},
+                              {{"gqa", &FakeAttention::kApi}}, {}, "h200");
+  REQUIRE_MESSAGE(plan, plan.error().message());
+  const size_t encoded = offsetof(kernels::SiluParams, encoded);
+  CHECK(pointed_at(*plan, kDecode, "silu", encoded) == "encoded bf16_b32;");
+  CHECK(pointed_at(*plan, kPrefill, "silu", encoded) == "encoded bf16_w64;");
+  // The other encoding takes a record of its own, and the odd address says which the first is in.
+  CHECK(kernels_between(*plan, kPrefill) ==
+        std::vector<std::string>{"silu", "linear_test", "encode_test", "linear_test"});
+  for (const Record& record : plan->find(kPrefill)->records) {
+    for (const AtlasRelocation& one : record.relocations) {
+      const Buffer& buffer = plan->buffers[one.target.buffer];
+      if (buffer.name.find("bf16_w64") == std::string::npos) continue;
+      CHECK(one.target.offset == (record.kernel == "silu" ? 1 : 0));
+      CHECK(buffer.bytes == 64 * kernels::wgmma_row_bytes(32));
+    }
+  }
 }
 
 TEST_CASE("planner: on GPUs heads are normed and gated in one record, and encoded by it") {
