@@ -12,6 +12,13 @@ using engine::Generation;
 
 namespace {
 
+// How many times as long a step may take as on a processor that is not emulated.
+#if defined(ATLAS_PROCESSOR_EMULATED)
+constexpr int kSlower = 12;
+#else
+constexpr int kSlower = 1;
+#endif
+
 bool same_floats(float a, float b) { return std::memcmp(&a, &b, sizeof(float)) == 0; }
 
 bool same(const std::vector<engine::TokenLogprob>& a, const std::vector<engine::TokenLogprob>& b) {
@@ -103,6 +110,7 @@ Status EngineFixture::open(const settings::Settings& settings, engine::EngineOpt
   ATLAS_ASSIGN_OR_RETURN(const app::Assembly assembly, app::assemble(settings, plugins_));
   if (adjust) adjust(*assembly.model);
   ATLAS_ASSIGN_OR_RETURN(generation_, build(assembly, plugins_, device_, nullptr));
+  options.step_deadline *= kSlower;
   engine_ = std::make_unique<engine::EngineCore>(device_, options);
   return engine_->install(generation_).get();
 }
@@ -127,7 +135,7 @@ Answer EngineFixture::answer(engine::RequestId id) {
   for (uint64_t seen = 0;;) {
     {
       std::unique_lock lock(mutex_);
-      if (news_.wait_for(lock, std::chrono::seconds(60),
+      if (news_.wait_for(lock, std::chrono::seconds(60 * kSlower),
                          [&] { return answers_[id].finish.has_value(); })) {
         return answers_[id];
       }
