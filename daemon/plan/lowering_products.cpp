@@ -182,8 +182,8 @@ Result<AtlasBufferRef> StepLowering::encoded(const Rows& x, const AtlasLinearNee
                                              const std::string& plugin) {
   const std::string encoding = needed.input_encoding;
   if (encoding.empty()) return x.at;
-  constexpr uint32_t kTogether = 32;  // rows of an encoding may stand in groups of so many
-  const uint64_t bytes = align_up(uint64_t{x.max_rows}, kTogether) * needed.encoded_row_bytes;
+  // Rows of an encoding may stand in groups: AtlasEncodeProblem promises memory for whole ones.
+  const uint64_t bytes = uint64_t{kernels::wgmma_places(x.max_rows)} * needed.encoded_row_bytes;
   std::string name = "encoded " + encoding;
   // What was encoded before a fork all branches read; what they encode themselves is their own.
   if (branches_.open && encoded_[name] != x.content) {

@@ -1,8 +1,8 @@
 // Products of many rows by wgmma, for h200: exl3_wgmma_<codebook>, from rows that exl3_encode_wgmma
 // encodes. A block stays for the whole launch and takes tiles of 128 outputs by up to 128 rows over
 // all of k. One warp has rows and weights copied to shared memory, a stage of 128 of k at a time;
-// the others decode weights of their groups of outputs in registers, a quarter of a stage ahead of
-// the matrix instructions, which run meanwhile. Bits are those of exl3_few.
+// the others decode weights of their groups of outputs in registers, a step of 16 ahead of the
+// matrix instructions, which run meanwhile. Bits are those of exl3_few.
 #pragma once
 
 #include "kernels/common/device/bulk.h"
@@ -297,7 +297,7 @@ ATLAS_DEVICE void exl3_wgmma_tile(const Exl3ProductGpuParams& params,
   WgmmaSums<kRows> sums{};
   float totals[kRows / 2] = {};
   MmaA weights[2][1];  // of two steps: one is multiplied, one decoded
-  // A stage is let go when the instructions of its last quarter have ended: in the next one.
+  // A stage is let go when the instructions of its last step have ended: in the next one.
   const auto release = [&](uint32_t stage) {
     warp_barrier();  // the warp's lanes have read it
     if (lane_index() == 0) phase_arrive(parts.empty(stage));

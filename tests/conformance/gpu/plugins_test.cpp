@@ -49,21 +49,8 @@ class PluginRun {
   }
 
   std::vector<float> product(const std::vector<float>& x, uint32_t rows) {
-    AtlasLinearProblem problem{};
-    problem.struct_size = sizeof(problem);
-    problem.max_rows = rows + 1;
-    problem.platform = platform_;
-    problem.format = claim_.format;
-    problem.n = source_.n;
-    problem.k = source_.k;
-    problem.y_stride = source_.n;
-    AtlasLinearNeeds needs{};
-    needs.struct_size = sizeof(needs);
-    done([&](AtlasError* e) { return plugin_.api.linear_needs(&problem, &needs, e); });
-    problem.workspace = {ATLAS_NO_BUFFER, 0, 0};
-    if (needs.workspace_bytes != 0) {
-      problem.workspace = place(machine_.output<uint8_t>("workspace", needs.workspace_bytes));
-    }
+    auto problem = product_of<AtlasLinearProblem>(rows);
+    const AtlasLinearNeeds needs = needs_of(problem, plugin_.api.linear_needs);
     divided = needs.workspace_bytes != 0;
     const AtlasBufferRef count = place(machine_.input("rows", std::vector<uint32_t>{rows}));
     problem.x = encoded(x, rows, problem.max_rows, needs, count);
@@ -79,23 +66,10 @@ class PluginRun {
 
   /// The same as the rows of one expert, from the last to the first.
   std::vector<float> of_expert(const std::vector<float>& x, uint32_t rows) {
-    AtlasGroupedProblem problem{};
-    problem.struct_size = sizeof(problem);
-    problem.max_rows = rows + 1;
-    problem.platform = platform_;
-    problem.format = claim_.format;
-    problem.n = source_.n;
-    problem.k = source_.k;
+    auto problem = product_of<AtlasGroupedProblem>(rows);
     problem.experts = 1;
     problem.expert_bytes = machine_.contents(packed_).size();
-    problem.y_stride = source_.n;
-    AtlasLinearNeeds needs{};
-    needs.struct_size = sizeof(needs);
-    done([&](AtlasError* e) { return plugin_.api.grouped_needs(&problem, &needs, e); });
-    problem.workspace = {ATLAS_NO_BUFFER, 0, 0};
-    if (needs.workspace_bytes != 0) {
-      problem.workspace = place(machine_.output<uint8_t>("workspace", needs.workspace_bytes));
-    }
+    const AtlasLinearNeeds needs = needs_of(problem, plugin_.api.grouped_needs);
     const AtlasBufferRef count = place(machine_.input("rows", std::vector<uint32_t>{rows}));
     std::vector<uint32_t> backwards(rows);
     for (uint32_t i = 0; i < rows; ++i) backwards[i] = rows - 1 - i;
@@ -129,6 +103,31 @@ class PluginRun {
   }
 
  private:
+  /// What products of both kinds say of themselves.
+  template <class Problem>
+  Problem product_of(uint32_t rows) const {
+    Problem problem{};
+    problem.struct_size = sizeof(problem);
+    problem.max_rows = rows + 1;
+    problem.platform = platform_;
+    problem.format = claim_.format;
+    problem.n = source_.n;
+    problem.k = source_.k;
+    problem.y_stride = source_.n;
+    problem.workspace = {ATLAS_NO_BUFFER, 0, 0};
+    return problem;
+  }
+  /// What it needs; its workspace is there afterwards.
+  template <class Problem, class Ask>
+  AtlasLinearNeeds needs_of(Problem& problem, Ask ask) {
+    AtlasLinearNeeds needs{};
+    needs.struct_size = sizeof(needs);
+    done([&](AtlasError* e) { return ask(&problem, &needs, e); });
+    if (needs.workspace_bytes != 0) {
+      problem.workspace = place(machine_.output<uint8_t>("workspace", needs.workspace_bytes));
+    }
+    return needs;
+  }
   AtlasBufferRef encoded(const std::vector<float>& x, uint32_t rows, uint32_t max_rows,
                          const AtlasLinearNeeds& needs, AtlasBufferRef count) {
     AtlasEncodeProblem encode{};
