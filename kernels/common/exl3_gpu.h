@@ -148,25 +148,31 @@ constexpr uint64_t exl3_encoded_offset(Exl3Lanes form, uint64_t width, uint64_t 
          exl3_encoded_lane(form, static_cast<uint32_t>(row % 16), tile) + element % 16;
 }
 
+/// Weights that one launch takes with the same rows: its parts.
+inline constexpr uint32_t kExl3Parts = 4;
+
 // The formatter would take the members of parameter structs for arguments.
 // clang-format off
 
-/// exl3_encode: steps 1 and 2 of row source(i) of x, or of x's row i. Rows are those of *row_count, or
-/// of experts, each with its own suh, if there are offsets. Grid (exl3_encode_blocks(rows), segments).
+/// exl3_encode: steps 1 and 2 of row source(i) of x, or of x's row i, for each of some weights. Rows
+/// are those of *row_count, or of experts, each with its own suh, if there are offsets. Grid
+/// (exl3_encode_blocks(rows), segments, parts).
 ATLAS_PARAMS(Exl3EncodeParams,
   const float* x;
-  const void* weight;  // of expert 0
-  void* encoded;
-  float* powers;       // [segments, rows]: what a segment's sum is multiplied with
+  const void* weight[kExl3Parts];  // of expert 0
+  uint64_t expert_bytes[kExl3Parts];
+  void* encoded[kExl3Parts];
+  float* powers[kExl3Parts];  // [segments, rows]: what a segment's sum is multiplied with
   const uint32_t* row_count;  // or null
   const uint32_t* offsets;    // [experts + 1], or null
   const uint32_t* source;     // or null
   uint64_t x_stride;          // elements
-  uint64_t expert_bytes;
   uint32_t k;
   uint32_t inputs;            // k without its padding, which counts as zeros
   uint32_t experts;
   uint32_t rows;              // room for so many
+  uint32_t parts;
+  uint32_t reserved;
 );
 
 /// exl3_many_<codebook>: a product from encoded rows, grid (n / 128, tiles of rows). A run is all rows,
@@ -189,9 +195,6 @@ ATLAS_PARAMS(Exl3ProductGpuParams,
   uint32_t outputs;      // n without its padding
   uint32_t reserved;
 );
-
-/// Weights that one launch of exl3_few multiplies with the same rows: parts of the launch.
-inline constexpr uint32_t kExl3Parts = 4;
 
 /// exl3_few_<codebook>: products from encoded rows, or from x where there are none; grid (blocks of all
 /// parts, runs, segments). The outputs of parts stand side by side in `sums`.

@@ -22,7 +22,7 @@ enum class Way {
   kMany,   // exl3_encode, then exl3_many: once for 64 or 32 rows
   kWgmma,  // exl3_encode_wgmma, then exl3_wgmma: once for 128 rows; h200 alone has an entry for it
 };
-/// One product after the other, which share their encoded rows' memory.
+/// Parts are one product after the other.
 bool is_many(Way way) { return way == Way::kMany || way == Way::kWgmma; }
 
 /// Encoding a row in every block that needs it costs about a fifth of decoding the block's weights,
@@ -55,7 +55,8 @@ std::string product_kernel(Way way, Format format) {
 
 uint32_t padded(uint64_t size) { return static_cast<uint32_t>(kernels::exl3_padded(size)); }
 
-/// Encoded rows and their powers of each part, `part` bytes; then sums.
+/// Encoded rows and their powers of each part, `part` bytes; then sums. Parts are encoded together:
+/// rows of many experts' choices are read once.
 struct Workspace {
   uint64_t powers = 0, part = 0, sums = 0, bytes = 0;
 };
@@ -72,7 +73,7 @@ Workspace workspace_of(const char* platform, uint64_t rows, uint64_t n, uint64_t
                                          : Wide{(rows + 15) / 16 * 16};
   const Wide encoded = way == Way::kAlone ? 0 : aligned(places * k * 2);
   const Wide part = encoded + (way == Way::kAlone ? 0 : aligned(segments * places * 4));
-  const Wide all = is_many(way) ? part : part * parts + segments * rows * n * 4;
+  const Wide all = part * parts + (is_many(way) ? 0 : segments * rows * n * 4);
   if (all >> 63 != 0 || places >> 32 != 0) {
     throw sdk::Failure(ATLAS_INVALID_ARGUMENT,
                        "a product of " + std::to_string(rows) + " rows needs over 2^63 bytes");
@@ -94,41 +95,51 @@ uint32_t places_of(const Product& first, Way way) {
   return static_cast<uint32_t>(kernels::exl3_wgmma_places(first.max_rows, first.experts));
 }
 
-/// Encodes the rows of `first` for the weight of `part`, to `encoded`.
-AtlasCode emit_encode(const Product& first, const Product& part, Way way, AtlasBufferRef encoded,
-                      const Workspace& workspace, const AtlasRecordSink* sink, AtlasError* error) {
-  sdk::Launch<kernels::Exl3EncodeParams> launch(
-      way == Way::kWgmma ? "exl3_encode_wgmma" : "exl3_encode", kernels::kExl3EncodeParamsDigest);
+/// Encodes the rows of the first part for all.
+AtlasCode emit_encode(std::span<const Product> parts, Way way, const Workspace& workspace,
+                      const AtlasRecordSink* sink, AtlasError* error) {
+  const Product& first = parts.front();
+  const bool wgmma = way == Way::kWgmma;
+  sdk::Launch<kernels::Exl3EncodeParams> launch(wgmma ? "exl3_encode_wgmma" : "exl3_encode",
+                                                kernels::kExl3EncodeParamsDigest);
   auto& params = launch.params;
   launch.point(&params.x, first.x);
-  launch.point(&params.weight, part.weight);
-  launch.point(&params.encoded, encoded);
-  launch.point(&params.powers, behind(encoded, workspace.powers));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const AtlasBufferRef encoded = behind(first.workspace, i * workspace.part);
+    launch.point(&params.weight[i], parts[i].weight);
+    launch.point(&params.encoded[i], encoded);
+    launch.point(&params.powers[i], behind(encoded, workspace.powers));
+    params.expert_bytes[i] = parts[i].expert_bytes;
+  }
   launch.point(&params.row_count, first.row_count);
   launch.point(&params.offsets, first.offsets);
   launch.point(&params.source, first.source);
   params.x_stride = first.x_stride;
-  params.expert_bytes = part.expert_bytes;
   params.k = padded(first.k);
   params.inputs = first.k;
   params.experts = first.experts;
   params.rows = places_of(first, way);
-  launch.grid(kernels::exl3_encode_blocks(params.rows), kernels::exl3_segments(params.k));
+  params.parts = static_cast<uint32_t>(parts.size());
+  const bool together = wgmma && params.rows > kernels::kExl3EncodeFew;
+  launch.grid(kernels::exl3_encode_blocks(params.rows), kernels::exl3_segments(params.k),
+              together ? 1 : params.parts);
   launch.block(kernels::kExl3EncodeThreads);
-  launch.shared_bytes(64);
-  launch.bytes_read(uint64_t{first.busy} * 2 * params.k);
+  launch.shared_bytes(together ? kernels::kExl3EncodeWgmmaShared : 64);
+  launch.bytes_read(uint64_t{first.busy} * 2 * params.k * parts.size());
   return launch.emit(sink, error);
 }
 
-/// A product of many rows, which are encoded.
-AtlasCode emit_many(Exl3Lanes lanes, const Product& first, const Product& part, Way way,
+/// A product of many rows, part `index`, whose rows are encoded.
+AtlasCode emit_many(Exl3Lanes lanes, std::span<const Product> parts, size_t index, Way way,
                     const Workspace& workspace, const AtlasRecordSink* sink, AtlasError* error) {
+  const Product &first = parts.front(), &part = parts[index];
   const std::string name = product_kernel(way, part.format);
   sdk::Launch<kernels::Exl3ProductGpuParams> launch(name.c_str(),
                                                     kernels::kExl3ProductGpuParamsDigest);
   auto& params = launch.params;
-  launch.point(&params.encoded, first.workspace);
-  launch.point(&params.powers, behind(first.workspace, workspace.powers));
+  const AtlasBufferRef encoded = behind(first.workspace, index * workspace.part);
+  launch.point(&params.encoded, encoded);
+  launch.point(&params.powers, behind(encoded, workspace.powers));
   launch.point(&params.weight, part.weight);
   launch.point(&params.y, part.y);
   launch.point(&params.row_count, first.row_count);
@@ -240,21 +251,18 @@ AtlasCode plan_gpu_products(const char* platform, std::span<const Product> parts
   const Workspace workspace =
       workspace_of(platform, first.max_rows, n, parts.size(), first.k, first.experts);
   const Way way = way_of(platform, first.max_rows, first.experts, n, first.k);
-  if (is_many(way)) {
-    for (const Product& part : parts) {
-      const AtlasCode code = emit_encode(first, part, way, first.workspace, workspace, sink, error);
-      if (code != ATLAS_OK) return code;
-      const AtlasCode product = emit_many(lanes, first, part, way, workspace, sink, error);
-      if (product != ATLAS_OK) return product;
-    }
-    return ATLAS_OK;
-  }
-  for (size_t i = 0; way == Way::kFew && i < parts.size(); ++i) {
-    const AtlasCode code = emit_encode(
-        first, parts[i], way, behind(first.workspace, i * workspace.part), workspace, sink, error);
+  if (way != Way::kAlone) {
+    const AtlasCode code = emit_encode(parts, way, workspace, sink, error);
     if (code != ATLAS_OK) return code;
   }
-  return emit_few(*kernels::gpu_traits(platform), lanes, parts, way, workspace, sink, error);
+  if (!is_many(way)) {
+    return emit_few(*kernels::gpu_traits(platform), lanes, parts, way, workspace, sink, error);
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const AtlasCode code = emit_many(lanes, parts, i, way, workspace, sink, error);
+    if (code != ATLAS_OK) return code;
+  }
+  return ATLAS_OK;
 }
 
 AtlasCode plan_gpu_gather(const AtlasGatherProblem& problem, Format format,

@@ -8,8 +8,8 @@
 
 namespace atlas::kernels {
 
-/// Where encoded rows stand, and how lanes write them: the order of exl3_few and exl3_many. Another
-/// order has the same functions.
+/// Where encoded rows stand: the order of exl3_few and exl3_many. Another order has the same
+/// functions.
 struct Exl3FragmentOrder {
   /// The place of a row of an expert (0 if there are none), and where the places end that its
   /// encoder fills with zeros behind it: `place` or less if it fills none.
@@ -19,31 +19,17 @@ struct Exl3FragmentOrder {
   ATLAS_DEVICE static uint32_t fill_end(const Exl3EncodeParams&, uint32_t, uint32_t, uint32_t) {
     return 0;
   }
-  /// Elements k (even) and the next one.
-  ATLAS_DEVICE static void put_two(const Exl3EncodeParams& params, uint32_t place, uint32_t k,
-                                   uint32_t two) {
-    device::store_as(
-        static_cast<uint8_t*>(params.encoded) + exl3_encoded_offset(kExl3Lanes, params.k, place, k),
-        two);
-  }
-  /// 16 elements from k on, those of tile lane / 4 of a block, two a word. All lanes of the warp
-  /// come, those that have some are `there`.
-  ATLAS_DEVICE static void put_tile(const Exl3EncodeParams& params, uint32_t place, uint32_t k,
-                                    bool there, const uint32_t (&words)[8]) {
-    using namespace device;
-    Words4 halves[2];
-    ATLAS_UNROLL
-    for (uint32_t w = 0; w < 8; ++w) {
-      const uint32_t at = exl3_element_offset(kExl3Lanes, 2 * w);
-      halves[at / 16].w[at % 16 / 4] = words[w];
-    }
-    if (!there) return;
-    auto* to =
-        static_cast<uint8_t*>(params.encoded) + exl3_encoded_offset(kExl3Lanes, params.k, place, k);
-    store_as(to, halves[0]);
-    store_as(to + exl3_step_bytes(kExl3Lanes) / 2, halves[1]);
+  /// Of element k of the row there: bytes.
+  ATLAS_DEVICE static uint64_t offset(const Exl3EncodeParams& params, uint32_t place, uint32_t k) {
+    return exl3_encoded_offset(kExl3Lanes, params.k, place, k);
   }
 };
+
+/// The weight of an expert (0 if there are none) of a part.
+ATLAS_DEVICE const uint8_t* exl3_encode_weight(const Exl3EncodeParams& params, uint32_t part,
+                                               uint32_t expert) {
+  return static_cast<const uint8_t*>(params.weight[part]) + expert * params.expert_bytes[part];
+}
 
 /// A lane's part of a segment of up to four blocks of 128. At first four neighbouring elements of
 /// each block, as memory is read; in the end 16 neighbouring ones of one block, as it is written.
@@ -104,11 +90,9 @@ ATLAS_DEVICE void exl3_transform(Exl3Part& part) {
   }
 }
 
-/// Writes the lane's 16 elements from k on, divided by the segment's power of two, which it
+/// Writes the lane's 16 elements of the row, divided by the segment's power of two, which it
 /// returns. `there`: the segment has this lane's block.
-template <typename Order>
-ATLAS_DEVICE float exl3_put_part(const Exl3Part& part, bool there, const Exl3EncodeParams& params,
-                                 uint32_t place, uint32_t k) {
+ATLAS_DEVICE float exl3_put_part(const Exl3Part& part, bool there, uint8_t* row) {
   using namespace device;
   uint32_t most = 0;
   ATLAS_UNROLL
@@ -121,14 +105,18 @@ ATLAS_DEVICE float exl3_put_part(const Exl3Part& part, bool there, const Exl3Enc
   }
   const int32_t power = exl3_exponent(warp_max(most));
   const float scale = exl3_power_of_two(-power);
-  uint32_t words[8];
+  Words4 halves[2];
   ATLAS_UNROLL
   for (uint32_t e = 0; e < 16; e += 2) {
     // Elements with bit 2 stand in the second set of four, those with bit 3 in the second two.
     const float* f = part.v[e / 8 * 2 + e / 4 % 2];
-    words[e / 2] = f16_pair(f[e % 4] * scale, f[e % 4 + 1] * scale);
+    const uint32_t at = exl3_element_offset(kExl3Lanes, e);
+    halves[at / 16].w[at % 16 / 4] = f16_pair(f[e % 4] * scale, f[e % 4 + 1] * scale);
   }
-  Order::put_tile(params, place, k, there, words);
+  if (there) {
+    store_as(row, halves[0]);
+    store_as(row + exl3_step_bytes(kExl3Lanes) / 2, halves[1]);
+  }
   return exl3_power_of_two(power);
 }
 
@@ -186,21 +174,22 @@ ATLAS_DEVICE Exl3Row exl3_begin_row(const Exl3EncodeParams& params, uint32_t row
 struct Exl3Scales {
   device::Floats4 of[kExl3SegmentBlocks];
 
-  ATLAS_DEVICE void bring(const Exl3EncodeParams& params, uint32_t expert, uint32_t first,
-                          uint32_t blocks) {
-    const uint8_t* weight =
-        static_cast<const uint8_t*>(params.weight) + expert * params.expert_bytes;
+  ATLAS_DEVICE void bring(const uint8_t* weight, uint32_t first, uint32_t blocks) {
+    const uint8_t* own = weight + 2 * (first * kExl3Block + 4 * device::lane_index());
+    if (blocks == kExl3SegmentBlocks) {  // one decision for all, as most segments are whole
+      ATLAS_UNROLL
+      for (uint32_t b = 0; b < kExl3SegmentBlocks; ++b) of[b] = exl3_scales(own, b * kExl3Block);
+      return;
+    }
     ATLAS_UNROLL
     for (uint32_t b = 0; b < kExl3SegmentBlocks; ++b) {
-      of[b] = b < blocks ? exl3_scales(weight, (first + b) * kExl3Block + 4 * device::lane_index())
-                         : device::Floats4{};
+      of[b] = b < blocks ? exl3_scales(own, b * kExl3Block) : device::Floats4{};
     }
   }
 };
 
-template <typename Order>
 ATLAS_DEVICE void exl3_finish_row(const Exl3EncodeParams& params, Exl3Row& row,
-                                  const Exl3Scales& scales, uint32_t segment, uint32_t first,
+                                  const Exl3Scales& scales, uint32_t part, uint32_t first,
                                   uint32_t blocks) {
   using namespace device;
   ATLAS_UNROLL
@@ -211,26 +200,21 @@ ATLAS_DEVICE void exl3_finish_row(const Exl3EncodeParams& params, Exl3Row& row,
   exl3_transform(row.part);
   const uint32_t block = lane_index() % kExl3SegmentBlocks;
   const uint32_t tile = lane_index() / kExl3SegmentBlocks;
-  const uint32_t place = Order::place(params, row.row, row.expert);
   const uint32_t k = (first + block) * kExl3Block + tile * kExl3Tile;
-  float* powers = params.powers + uint64_t{segment} * params.rows;
-  const float power = exl3_put_part<Order>(row.part, block < blocks, params, place, k);
-  if (lane_index() == 0) store(powers + place, power);
-  const uint32_t end = Order::fill_end(params, row.row, row.expert, place);
-  for (uint32_t fill = place + 1; fill < end; ++fill) {
-    const uint32_t zeros[8] = {};
-    Order::put_tile(params, fill, k, block < blocks, zeros);
-    if (lane_index() == 0) store(powers + fill, 1.0f);
-  }
+  const float power =
+      exl3_put_part(row.part, block < blocks,
+                    static_cast<uint8_t*>(params.encoded[part]) +
+                        Exl3FragmentOrder::offset(params, row.row, k));
+  if (lane_index() != 0) return;
+  store(params.powers[part] + uint64_t{block_index<1>()} * params.rows + row.row, power);
 }
 
 /// A segment of kExl3EncodeRows rows. A warp's two stand kExl3EncodeWarps apart, so that warps
 /// write neighbouring rows of a tile together; both are asked for before anything waits.
-template <typename Order>
 ATLAS_DEVICE void exl3_encode_many(const Exl3EncodeParams& params) {
   using namespace device;
   static_assert(kExl3EncodeRows == 2 * kExl3EncodeWarps);
-  const uint32_t segment = block_index<1>();
+  const uint32_t segment = block_index<1>(), part = block_index<2>();
   const uint32_t first = exl3_segment_begin(params.k, segment);
   const uint32_t blocks = exl3_segment_begin(params.k, segment + 1) - first;
   const uint32_t begin = block_index() * kExl3EncodeRows + warp_index();
@@ -238,24 +222,24 @@ ATLAS_DEVICE void exl3_encode_many(const Exl3EncodeParams& params) {
   if (!low.there) return;
   Exl3Row high = exl3_begin_row(params, begin + kExl3EncodeWarps, false, low.expert, first, blocks);
   Exl3Scales scales;
-  scales.bring(params, low.expert, first, blocks);
-  exl3_finish_row<Order>(params, low, scales, segment, first, blocks);
+  scales.bring(exl3_encode_weight(params, part, low.expert), first, blocks);
+  exl3_finish_row(params, low, scales, part, first, blocks);
   if (!high.there) return;
-  if (high.expert != low.expert) scales.bring(params, high.expert, first, blocks);
-  exl3_finish_row<Order>(params, high, scales, segment, first, blocks);
+  if (high.expert != low.expert) {
+    scales.bring(exl3_encode_weight(params, part, high.expert), first, blocks);
+  }
+  exl3_finish_row(params, high, scales, part, first, blocks);
 }
 
+/// A segment of one row.
 template <typename Order>
-ATLAS_DEVICE void exl3_encode_rows(const Exl3EncodeParams& params) {
+ATLAS_DEVICE void exl3_encode_few(const Exl3EncodeParams& params) {
   using namespace device;
-  if (params.rows > kExl3EncodeFew) return exl3_encode_many<Order>(params);
-  const uint32_t row = block_index(), segment = block_index<1>();
-  const uint8_t* weight = static_cast<const uint8_t*>(params.weight);
+  const uint32_t row = block_index(), segment = block_index<1>(), part = block_index<2>();
   uint32_t expert = 0;
   if (params.offsets != nullptr) {
     expert = exl3_expert_of(params.offsets, params.experts, row);
     if (expert == params.experts) return;
-    weight += expert * params.expert_bytes;
   } else if (row >= load(params.row_count)) {
     return;
   }
@@ -263,19 +247,21 @@ ATLAS_DEVICE void exl3_encode_rows(const Exl3EncodeParams& params) {
   const uint32_t first = exl3_segment_begin(params.k, segment);
   const uint32_t place = Order::place(params, row, expert);
   const uint32_t end = Order::fill_end(params, row, expert, place);
-  float* powers = params.powers + uint64_t{segment} * params.rows;
+  uint8_t* encoded = static_cast<uint8_t*>(params.encoded[part]);
+  float* powers = params.powers[part] + uint64_t{segment} * params.rows;
   const uint32_t blocks = exl3_segment_begin(params.k, segment + 1) - first;
   Exl3Quad quad{};
   if (warp_index() < blocks) {
     const uint32_t k = (first + warp_index()) * kExl3Block + 4 * lane_index();
     quad = {exl3_floats(params.x + from * params.x_stride, k, params.inputs),
-            exl3_scales(weight, k)};
+            exl3_scales(exl3_encode_weight(params, part, expert), k)};
   }
   const float power =
       exl3_encode_segment(quad, blocks, shared_memory<uint32_t>(), [&](uint32_t k, uint32_t two) {
-        Order::put_two(params, place, first * kExl3Block + k, two);
+        k += first * kExl3Block;
+        store_as(encoded + Order::offset(params, place, k), two);
         for (uint32_t fill = place + 1; fill < end; ++fill) {
-          Order::put_two(params, fill, first * kExl3Block + k, 0);
+          store_as(encoded + Order::offset(params, fill, k), uint32_t{0});
         }
       });
   if (thread_index() != 0) return;
@@ -284,7 +270,8 @@ ATLAS_DEVICE void exl3_encode_rows(const Exl3EncodeParams& params) {
 }
 
 ATLAS_DEVICE_KERNEL(exl3_encode, Exl3EncodeParams, kExl3EncodeThreads) {
-  exl3_encode_rows<Exl3FragmentOrder>(params);
+  if (params.rows > kExl3EncodeFew) return exl3_encode_many(params);
+  exl3_encode_few<Exl3FragmentOrder>(params);
 }
 
 }  // namespace atlas::kernels

@@ -32,6 +32,18 @@ ATLAS_DEVICE uint32_t exl3_expert_of(const uint32_t* offsets, uint32_t experts, 
 
 // ---- Transforms ----
 
+/// One stage of butterflies over registers, of stride `kStride`.
+template <uint32_t kStride, uint32_t kCount>
+ATLAS_DEVICE void exl3_butterfly(float (&v)[kCount]) {
+  ATLAS_UNROLL
+  for (uint32_t i = 0; i < kCount; ++i) {
+    if ((i & kStride) != 0) continue;
+    const float a = v[i], b = v[i + kStride];
+    v[i] = a + b;
+    v[i + kStride] = a - b;
+  }
+}
+
 /// 128 values of a warp, four of each lane.
 ATLAS_DEVICE device::Floats4 exl3_butterflies(device::Floats4 v) {
   using namespace device;

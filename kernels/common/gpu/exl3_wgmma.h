@@ -188,18 +188,6 @@ ATLAS_DEVICE void exl3_wgmma_fold(const uint8_t* powers, uint32_t rows,
 /// sums each nor lanes that have every fourth piece meet in a bank.
 ATLAS_DEVICE uint32_t exl3_wgmma_piece(uint32_t piece) { return 16 * (piece ^ (piece / 8 & 3)); }
 
-/// One stage of butterflies over registers, of stride `kStride`.
-template <uint32_t kStride, uint32_t kCount>
-ATLAS_DEVICE void exl3_butterfly(float (&v)[kCount]) {
-  ATLAS_UNROLL
-  for (uint32_t i = 0; i < kCount; ++i) {
-    if ((i & kStride) != 0) continue;
-    const float a = v[i], b = v[i + kStride];
-    v[i] = a + b;
-    v[i + kStride] = a - b;
-  }
-}
-
 /// Transforms and writes the tile's rows, by way of shared memory: step 4 of the contract. A lane
 /// has 16 outputs in a row for strides up to 8, then 4 of every 16 for the others. Half of the rows
 /// at a time, so that barriers have the same phases in each tile.

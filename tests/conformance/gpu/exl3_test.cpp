@@ -512,7 +512,8 @@ TEST_SUITE("conformance/gpu_exl3") {
       check_experts(platform, "mul1", 4, 7, 0, {1, 2, 0, 9, 0, 1, 1}, 2);      // encoded as they go
       check_experts(platform, "mul1", 3, 20, 70, {0, 1, 17, 30, 0, 2, 0}, 2);  // by exl3_few
       check_experts(platform, "mcg", 3, 3, 200, {5, 130, 65}, 3);              // by exl3_many
-      for (const uint32_t rows : {1u, 5u, 21u, 110u}) {
+      check_experts(platform, "mul1", 4, 9, 0, {0, 1, 33, 0, 96, 97, 40, 31, 60}, 2, 1152);
+      for (const uint32_t rows : {1u, 5u, 21u, 110u, 139u}) {
         check_beside(platform, rows, ATLAS_EPILOGUE_NONE);
         check_beside(platform, rows, ATLAS_EPILOGUE_ADD);
       }
@@ -593,13 +594,18 @@ TEST_SUITE("conformance/gpu_exl3") {
 
   TEST_CASE("gpu exl3: activations past float16's range and below it keep their precision") {
     const SlowMatrix matrix("mul1", 4, 128, 640, 4);
-    std::vector<float> x = normal_values(size_t{4} * matrix.k, 6);
+    constexpr uint32_t kTiny = 8;  // rows down to the smallest normal numbers and below
+    std::vector<float> x = normal_values((4 + kTiny) * size_t{matrix.k}, 6);
     for (uint32_t i = 0; i < matrix.k; ++i) {
       x[i] *= 1e30f;
       x[matrix.k + i] *= 1e-30f;
       x[2 * matrix.k + i] = 0;
       // Two segments of one row, of different sizes.
       x[3 * matrix.k + i] *= i < 300 ? 1e7f : 1e-7f;
+      // Elements of a row are as far apart as float32 allows.
+      for (uint32_t r = 0; r < kTiny; ++r) {
+        x[(4 + r) * size_t{matrix.k} + i] *= (i % 7 == 0 ? 1e-24f : 1e-31f) * std::pow(0.02f, static_cast<float>(r));
+      }
     }
     for (const char* platform : kGpuPlatforms) {
       CAPTURE(platform);
@@ -607,11 +613,16 @@ TEST_SUITE("conformance/gpu_exl3") {
       const std::vector<float> y = module.product(x, 4).y;
       CHECK(largest_share(matrix, x, y, matrix.n, matrix.k) <= tolerance(matrix.k));
       for (uint32_t i = 0; i < matrix.n; ++i) REQUIRE(y[2 * matrix.n + i] == 0);
+      // With room for many rows they are encoded otherwise.
+      const std::vector<float> tiny = module.product(x, 4 + kTiny).y;
+      REQUIRE(same_bits(module.product(x, 4 + kTiny, {.max_rows = 131}).y, tiny));
       // What is no number shows, in its own row.
       std::vector<float> bad = x;
       bad[5] = std::numeric_limits<float>::infinity();
       bad[matrix.k + 600] = std::numeric_limits<float>::quiet_NaN();
       const std::vector<float> found = module.product(bad, 4).y;
+      CHECK(std::memcmp(module.product(bad, 4, {.max_rows = 131}).y.data() + 2 * matrix.n,
+                        y.data() + 2 * matrix.n, 2 * matrix.n * sizeof(float)) == 0);
       for (uint32_t i = 0; i < 2 * matrix.n; ++i) REQUIRE(!std::isfinite(found[i]));
       CHECK(std::memcmp(found.data() + 2 * matrix.n, y.data() + 2 * matrix.n,
                         2 * matrix.n * sizeof(float)) == 0);
