@@ -19,6 +19,12 @@ function(atlas_product_module module)
 endfunction()
 
 atlas_product_module(linear_float bf16 f16 f32)
+list(APPEND ATLAS_PRODUCT_MODULES linear_ends)
+foreach(kernel linear_bf16_silu linear_bf16_mean)
+  list(APPEND ATLAS_PRODUCT_INSTRUCTIONS_cuda
+    linear_ends/${kernel}=mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32)
+  list(APPEND ATLAS_PRODUCT_INSTRUCTIONS_hip linear_ends/${kernel}=v_wmma_f32_16x16x16_bf16)
+endforeach()
 atlas_product_module(linear_nvfp4 nvfp4)
 atlas_product_module(linear_fp8 fp8 fp8_b128 mxfp8)
 atlas_product_module(linear_packed q4_0 q4_1 q5_0 q5_1 q8_0)

@@ -416,6 +416,10 @@ Status StepLowering::lower(const StreamInjectOp& op) {
 
 Result<uint32_t> StepLowering::lower_together(std::span<const NamedOperation> next) {
   if (next.size() < 2) return 0;
+  if (const auto* linear = std::get_if<LinearOp>(&next[0].operation)) {
+    ATLAS_ASSIGN_OR_RETURN(const bool done, linear_ending(*linear, next[1]));
+    return done ? 2 : 0;
+  }
   const auto* norm = std::get_if<RmsNormOp>(&next[0].operation);
   const auto* gate = std::get_if<GateMulOp>(&next[1].operation);
   if (norm != nullptr && gate != nullptr && is_norm_gate(*norm, *gate)) {

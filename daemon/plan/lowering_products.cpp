@@ -127,28 +127,34 @@ Result<AtlasLinearNeeds> StepLowering::needs(const Weight& weight, uint32_t max_
   return needs;
 }
 
+AtlasLinearProblem StepLowering::linear_problem(const Rows& x, const Weight& weight,
+                                                const Rows& y) const {
+  AtlasLinearProblem problem{};
+  problem.struct_size = sizeof(problem);
+  problem.max_rows = x.max_rows;
+  problem.platform = builder_.plan.platform.c_str();
+  problem.format = weight.format.c_str();
+  problem.n = weight.n;
+  problem.k = weight.k;
+  problem.y_stride = y.stride;
+  problem.x_stride = x.stride;
+  problem.y = y.at;
+  problem.weight = {weight.buffer, 0, 0};
+  problem.row_count = x.count;
+  problem.workspace = kNowhere;
+  problem.streams = kNowhere;
+  return problem;
+}
+
 /// Products that one call of a plugin does, alike but for their weights and outputs.
 Status StepLowering::product(const Rows& x, std::span<const ProductPart> parts, bool add) {
   const Weight& first = *parts.front().weight;
   const std::string context = fmt::format("plugin '{}', product", first.plugin);
   std::vector<AtlasLinearProblem> problems(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
-    const Weight& weight = *parts[i].weight;
-    AtlasLinearProblem& problem = problems[i];
-    problem.struct_size = sizeof(problem);
-    problem.max_rows = x.max_rows;
-    problem.platform = builder_.plan.platform.c_str();
-    problem.format = weight.format.c_str();
-    problem.n = weight.n;
-    problem.k = weight.k;
-    problem.y_stride = parts[i].y.stride;
-    problem.x_stride = x.stride;
-    problem.epilogue = add ? ATLAS_EPILOGUE_ADD : ATLAS_EPILOGUE_NONE;
-    problem.y = parts[i].y.at;
-    problem.weight = {weight.buffer, 0, 0};
-    problem.row_count = x.count;
-    problem.workspace = kNowhere;
-    problem.beside = i + 1 < parts.size() ? &problem + 1 : nullptr;
+    problems[i] = linear_problem(x, *parts[i].weight, parts[i].y);
+    problems[i].epilogue = add ? ATLAS_EPILOGUE_ADD : ATLAS_EPILOGUE_NONE;
+    problems[i].beside = i + 1 < parts.size() ? &problems[i + 1] : nullptr;
   }
   AtlasLinearProblem& problem = problems.front();
   AtlasLinearNeeds needed{};
@@ -184,10 +190,16 @@ Result<AtlasBufferRef> StepLowering::encoded(const Rows& x, const AtlasLinearNee
   if (encoding.empty()) return x.at;
   // Rows of an encoding may stand in groups: AtlasEncodeProblem promises memory for whole ones.
   const uint64_t bytes = uint64_t{kernels::wgmma_places(x.max_rows)} * needed.encoded_row_bytes;
-  std::string name = "encoded " + encoding;
+  std::string name = "encoded " + encoding, other = name + " in turn";
   // What was encoded before a fork all branches read; what they encode themselves is their own.
-  if (branches_.open && encoded_[name] != x.content) {
-    name += fmt::format(" of branch {}", branches_.number);
+  for (std::string* one : {&name, &other}) {
+    if (branches_.open && encoded_[*one] != x.content) {
+      *one += fmt::format(" of branch {}", branches_.number);
+    }
+  }
+  // A product that encodes what it makes still reads its own input there.
+  if (encoded_[other] == x.content || (encoded_[name] != x.content && maker_reads(x, name))) {
+    name = other;
   }
   const AtlasBufferRef out = workspace(name, bytes);
   std::string& held = encoded_[name];
@@ -208,6 +220,17 @@ Result<AtlasBufferRef> StepLowering::encoded(const Rows& x, const AtlasLinearNee
   ATLAS_RETURN_IF_ERROR(abi::call(fmt::format("plugin '{}', encode", plugin),
                                   builder_.quant(plugin).api->plan_encode, &problem, &sink_));
   return out;
+}
+
+bool StepLowering::maker_reads(const Rows& x, const std::string& buffer) const {
+  const auto maker = makers_.find(x.content);
+  if (maker == makers_.end()) return false;
+  const Record& record = step_.records[maker->second.record];
+  return std::any_of(record.relocations.begin(), record.relocations.end(),
+                     [&](const AtlasRelocation& one) {
+                       return one.access == ATLAS_ACCESS_READS &&
+                              builder_.plan.buffers[one.target.buffer].name == buffer;
+                     });
 }
 
 Status StepLowering::encode(const Rows& x, const std::vector<PlacedWeight>& placed) {

@@ -112,7 +112,8 @@ struct SiluOp {
 struct SelectRowsOp {
   Value x, y;
 };
-/// u = mean over the streams of sigmoid(gate) * x.
+/// u = mean over the streams of sigmoid(gate) * x. Where `gate` is the product before it, it may be
+/// written nowhere: nothing else reads it.
 struct StreamMixOp {
   Value gate, x, u;
   uint32_t streams = 0;

@@ -137,6 +137,7 @@ class StepLowering {
   /// The runs of `placed` that one call of a plugin can do each.
   Result<std::vector<std::vector<ProductPart>>> product_runs(
       const Rows& x, const std::vector<PlacedWeight>& placed, const Rows& y, bool add);
+  AtlasLinearProblem linear_problem(const Rows& x, const Weight& weight, const Rows& y) const;
   Status product_then_add(const AtlasLinearProblem& fused, const Rows& y, const Weight& weight);
   /// Where x lies in the input encoding that a plugin's product needs; plans it unless the step
   /// holds it.
@@ -147,6 +148,8 @@ class StepLowering {
   /// Lets the record that made x write it to `out` encoded, if it can do so in the encoding that is
   /// needed and `out` has not been used since.
   bool encoded_where_made(const Rows& x, const AtlasLinearNeeds& needed, const AtlasBufferRef& out);
+  /// Whether the record that made x reads this buffer.
+  bool maker_reads(const Rows& x, const std::string& buffer) const;
   Result<AtlasLinearNeeds> needs(const Weight& weight, uint32_t max_rows);
   Result<AtlasLinearNeeds> grouped_needs(const AtlasGroupedProblem& problem,
                                          const std::string& plugin);
@@ -167,6 +170,15 @@ class StepLowering {
                                       uint32_t count, const Rows& y) const;
   Status silu_mul(const Rows& x, const Rows& y);
   Status add(const Rows& x, const Rows& y);
+
+  // lowering_endings.cpp
+  class EndedAt;
+  /// A product that ends in the operation behind it, where the plugin does both; else false, and
+  /// nothing is planned.
+  Result<bool> linear_ending(const LinearOp& op, const NamedOperation& next);
+  /// The epilogue that `next` is of a product into y, and the columns that it makes; nothing: none.
+  std::optional<Value> epilogue_of(const Value& y, const Operation& next,
+                                   AtlasLinearProblem& problem);
 
   // lowering_state.cpp
   Status lower(const AttentionOp& op);

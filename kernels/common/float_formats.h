@@ -53,6 +53,10 @@ constexpr Format gpu_float_format(const char* name, AtlasDType dtype, const char
   format.pack = pack_gpu_floats_of<kFamily, kLayout>;
   format.wide = gpu_float_wide(kLayout);
   format.divides = true;
+  if (kLayout == FloatLayout::kBF16) {
+    format.linear_silu = "linear_bf16_silu";
+    format.linear_mean = "linear_bf16_mean";
+  }
   if (kFamily == MatrixFamily::kMma && kLayout == FloatLayout::kBF16) {
     format.linear_wgmma = "linear_bf16_wgmma";
     format.grouped_wgmma = "grouped_bf16_wgmma";

@@ -6,7 +6,9 @@
 #include <string_view>
 
 #include "kernels/common/cpu_linear.h"
+#include "kernels/common/gpu_ends.h"
 #include "kernels/common/gpu_wgmma.h"
+#include "plugins/abi/atlas_plugin.h"
 
 namespace atlas::kernels {
 
@@ -16,11 +18,15 @@ struct LinearTraits {
   using Encode = EncodeParams;
   using Gather = GatherParams;
   using Runs = RunsParams;
+  using LinearSilu = LinearSiluParams;
+  using LinearMean = LinearMeanParams;
   static constexpr uint64_t kLinearDigest = kLinearParamsDigest;
   static constexpr uint64_t kGroupedDigest = kGroupedParamsDigest;
   static constexpr uint64_t kEncodeDigest = kEncodeParamsDigest;
   static constexpr uint64_t kGatherDigest = kGatherParamsDigest;
   static constexpr uint64_t kRunsDigest = kRunsParamsDigest;
+  static constexpr uint64_t kLinearSiluDigest = kLinearSiluParamsDigest;
+  static constexpr uint64_t kLinearMeanDigest = kLinearMeanParamsDigest;
   static constexpr uint32_t kRowGroup = kernels::kRowGroup;
   static constexpr const char* kPlatforms = "'cpu', 'h200', 'gb10' and 'strix-hip'";
 
@@ -37,6 +43,19 @@ struct LinearTraits {
     }
     return linear_launch(*gpu, takes_many(platform, n, k, max_rows), format.wide, n, k, max_rows,
                          format.divides ? format.group_bytes(k) : 0);
+  }
+  template <class Format>
+  static ProductLaunch ending_work(std::string_view platform, const Format& format,
+                                   const AtlasLinearProblem& problem) {
+    const GpuTraits* gpu = gpu_traits(platform);
+    const uint64_t n = problem.n, k = problem.k;
+    const ProductLaunch none{0};
+    if (gpu == nullptr || problem.max_rows > kFewRows) return none;
+    if (problem.epilogue == ATLAS_EPILOGUE_SILU) {
+      return silu_launch(*gpu, n, k, problem.max_rows, format.group_bytes(k));
+    }
+    if (!takes_mean(*gpu, n, k, problem.columns)) return none;
+    return mean_launch(*gpu, n, problem.columns, problem.max_rows);
   }
   template <class Format>
   static ProductLaunch grouped_work(std::string_view platform, const Format& format, uint64_t n,

@@ -222,7 +222,12 @@ typedef struct AtlasWeightClaim {
 /* Operations that a product may take before and after itself: a closed list that the core owns. */
 enum {
   ATLAS_EPILOGUE_NONE = 0,
-  ATLAS_EPILOGUE_ADD = 1 /* y[m,n] += product, y float32 */
+  ATLAS_EPILOGUE_ADD = 1, /* y[m,n] += product, y float32 */
+  /* 1.3: y is the product, whose first `columns` v go on as s / (1 + exp(-s)) of s = scale * v. */
+  ATLAS_EPILOGUE_SILU = 2,
+  /* 1.3: y[m,columns] is the mean over streams s of streams[m,s,:] / (1 + exp(-v)) of the product's
+   * v = [m, s * columns ...]; n is a multiple of `columns`. */
+  ATLAS_EPILOGUE_STREAM_MEAN = 3
 };
 
 typedef struct AtlasLinearProblem {
@@ -243,17 +248,27 @@ typedef struct AtlasLinearProblem {
   /* 1.2: another product of the same x, rows, k, format and epilogue, which the plugin may do in
    * the same record; null: none. Of the first problem only x, row_count and workspace are used. */
   const struct AtlasLinearProblem* beside;
+  /* 1.3: of the epilogues SILU and STREAM_MEAN, which have no `beside`. */
+  uint32_t columns;
+  float scale;
+  uint64_t streams_stride; /* elements */
+  AtlasBufferRef streams;  /* float32 */
 } AtlasLinearProblem;
 
 typedef struct AtlasLinearNeeds {
   uint32_t struct_size;
-  uint32_t fused_epilogues; /* bit e set: epilogue e is done by the plugin's own records */
+  /* bit e set: epilogue e is done by the plugin's own records; those above ADD are told only to a
+   * problem that asks for them */
+  uint32_t fused_epilogues;
   uint64_t workspace_bytes;
   char input_encoding[32]; /* "": float32 rows; otherwise the core plans `plan_encode` once per x */
   uint64_t encoded_row_bytes;
   /* 1.2: products, the first included, that a call takes together; 0 or 1: one. */
   uint32_t most_beside;
-  uint32_t reserved;
+  /* 1.3: with the problem's epilogue, SILU or STREAM_MEAN: of a pointer in the last record's
+   * parameters; where it is not null the columns that it makes are left encoded, too, as
+   * AtlasAttentionNeeds says. 0: none */
+  uint32_t encoded_offset;
 } AtlasLinearNeeds;
 
 typedef struct AtlasEncodeProblem {

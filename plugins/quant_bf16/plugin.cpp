@@ -39,8 +39,8 @@ constexpr AtlasPlugin kPlugin = sdk::quant_plugin(&kApi);
 }  // namespace
 }  // namespace atlas::quant_bf16
 
-ATLAS_DESCRIPTOR(atlas::sdk::describe_products<atlas::quant_bf16::Traits,
-                                               atlas::sdk::h200_kernels(atlas::quant_bf16::kMma)>(
+ATLAS_DESCRIPTOR(atlas::sdk::describe_products<
+                 atlas::quant_bf16::Traits, atlas::sdk::further_kernels(atlas::quant_bf16::kMma)>(
     atlas::sdk::Identity{ATLAS_KIND_QUANT, "bf16", "0.1.0", "Apache-2.0"}, atlas::quant_bf16::kCpu,
     std::array<const char*, 0>{}, atlas::quant_bf16::kMma,
     std::array{atlas::kernels::kEncodeBf16}));

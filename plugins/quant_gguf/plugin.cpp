@@ -20,8 +20,8 @@ constexpr AtlasPlugin kPlugin = sdk::quant_plugin(&kApi);
 }  // namespace
 }  // namespace atlas::quant_gguf
 
-ATLAS_DESCRIPTOR(atlas::sdk::describe_products<atlas::quant_gguf::Traits,
-                                               atlas::sdk::h200_kernels(atlas::quant_gguf::kMma)>(
+ATLAS_DESCRIPTOR(atlas::sdk::describe_products<
+                 atlas::quant_gguf::Traits, atlas::sdk::further_kernels(atlas::quant_gguf::kMma)>(
     atlas::sdk::Identity{ATLAS_KIND_QUANT, "gguf", "0.1.0", "Apache-2.0"},
     atlas::quant_gguf::kEncodedFormats, std::array{atlas::kernels::kEncodeI16B32},
     atlas::quant_gguf::kMma, std::array{atlas::kernels::kEncodeBf16}));

@@ -7,8 +7,9 @@
 //   struct Traits {
 //     using Linear = LinearParams; using Grouped = GroupedParams;
 //     using Encode = EncodeParams; using Gather = GatherParams; using Runs = RunsParams;
+//     using LinearSilu = LinearSiluParams; using LinearMean = LinearMeanParams;
 //     static constexpr uint64_t kLinearDigest, kGroupedDigest, kEncodeDigest, kGatherDigest,
-//         kRunsDigest;
+//         kRunsDigest, kLinearSiluDigest, kLinearMeanDigest;
 //     static constexpr uint32_t kRowGroup;                 // at most 64
 //     static constexpr const char* kPlatforms;             // for messages
 //     static std::span<const PackedFormat> formats(std::string_view platform);  // empty: not
@@ -17,6 +18,8 @@
 //     // workspace_bytes, tiles, by_row, and whether it takes the kernel for many rows or that of
 //     // wgmma.
 //     static Work linear_work(platform, format, n, k, max_rows);
+//     // With the problem's epilogue; no blocks: its products of this size do not end in it.
+//     static Work ending_work(platform, format, problem);
 //     static Work grouped_work(platform, format, n, k, experts, max_rows);
 //     static Work encode_work(platform, k, max_rows);
 //     static Work wgmma_encode_work(k, max_rows);
@@ -69,8 +72,10 @@ struct PackedFormat {
   const char* wgmma_encode = nullptr;
   const char* wgmma_runs = nullptr;  // brings encoded rows into the order of experts' runs
   uint32_t wgmma_bytes = 0;  // with them, for the platform's work: 64 elements of a group of rows
-  bool wide = false;         // for the platform's work
-  bool divides = false;      // for the platform's work: k may be divided over blocks
+  const char* linear_silu = nullptr;  // kernels that end in these epilogues
+  const char* linear_mean = nullptr;
+  bool wide = false;     // for the platform's work
+  bool divides = false;  // for the platform's work: k may be divided over blocks
 };
 
 template <class Traits>
@@ -276,14 +281,29 @@ class PackedLinear {
       const PackedFormat& format = find_format(problem->platform, problem->format);
       check_problem("a product", format, problem->n, problem->k, problem->max_rows);
       const auto work = linear_work(*problem, format);
-      fill_needs(*problem, format, work, 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD,
-                 needs);
+      uint32_t epilogues = 1u << ATLAS_EPILOGUE_NONE | 1u << ATLAS_EPILOGUE_ADD;
+      if (ends(*problem, format)) epilogues |= 1u << problem->epilogue;
+      fill_needs(*problem, format, work, epilogues, needs);
       needs->workspace_bytes = work.workspace_bytes;
+      if (ends(*problem, format)) {
+        needs->encoded_offset = problem->epilogue == ATLAS_EPILOGUE_SILU
+                                    ? offsetof(typename Traits::LinearSilu, end.encoded)
+                                    : offsetof(typename Traits::LinearMean, end.encoded);
+      }
       return ATLAS_OK;
     });
   }
 
+  /// Whether the product's own record does its epilogue, SILU or STREAM_MEAN.
+  static bool ends(const AtlasLinearProblem& problem, const PackedFormat& format) {
+    const char* kernel = problem.epilogue == ATLAS_EPILOGUE_SILU          ? format.linear_silu
+                         : problem.epilogue == ATLAS_EPILOGUE_STREAM_MEAN ? format.linear_mean
+                                                                          : nullptr;
+    return kernel != nullptr && Traits::ending_work(problem.platform, format, problem).x != 0;
+  }
+
   static auto linear_work(const AtlasLinearProblem& problem, const PackedFormat& format) {
+    if (ends(problem, format)) return Traits::ending_work(problem.platform, format, problem);
     return Traits::linear_work(problem.platform, format, problem.n, problem.k, problem.max_rows);
   }
 
@@ -309,11 +329,13 @@ class PackedLinear {
       check_size(sink, "AtlasRecordSink");
       const PackedFormat& format = find_format(problem->platform, problem->format);
       check_problem("a product", format, problem->n, problem->k, problem->max_rows);
-      if (problem->epilogue > ATLAS_EPILOGUE_ADD) {
+      const bool ending = ends(*problem, format);
+      if (problem->epilogue > ATLAS_EPILOGUE_ADD && !ending) {
         throw Failure(ATLAS_UNIMPLEMENTED, "epilogue " + std::to_string(problem->epilogue) +
                                                " is not fused by format " + format.name);
       }
-      check_stride("y_stride", problem->y_stride, problem->n);
+      const bool means = problem->epilogue == ATLAS_EPILOGUE_STREAM_MEAN;
+      check_stride("y_stride", problem->y_stride, means ? problem->columns : problem->n);
       if (format.encode == nullptr) check_stride("x_stride", problem->x_stride, problem->k);
       check_present(problem->x, "x");
       check_present(problem->y, "y");
@@ -321,25 +343,48 @@ class PackedLinear {
       check_present(problem->row_count, "the row count");
       const auto work = linear_work(*problem, format);
       if (work.workspace_bytes != 0) check_present(problem->workspace, "the workspace");
+      if (means) {
+        check_stride("streams_stride", problem->streams_stride, problem->n);
+        check_present(problem->streams, "the streams");
+        Launch<typename Traits::LinearMean> launch(format.linear_mean, Traits::kLinearMeanDigest);
+        launch.point(&launch.params.end.x, problem->streams);
+        launch.params.end.x_stride = problem->streams_stride;
+        launch.params.end.columns = problem->columns;
+        return emit_linear(launch, launch.params.linear, *problem, format, work, sink, error);
+      }
+      if (ending) {
+        Launch<typename Traits::LinearSilu> launch(format.linear_silu, Traits::kLinearSiluDigest);
+        launch.params.end.columns = problem->columns;
+        launch.params.end.scale = problem->scale;
+        return emit_linear(launch, launch.params.linear, *problem, format, work, sink, error);
+      }
       Launch<typename Traits::Linear> launch(
           kernel_of(work, format.linear, format.linear_many, format.linear_wgmma),
           Traits::kLinearDigest);
-      launch.point(&launch.params.x, problem->x);
-      launch.point(&launch.params.weight, problem->weight);
-      launch.point(&launch.params.y, problem->y);
-      launch.point(&launch.params.row_count, problem->row_count);
-      if (work.workspace_bytes != 0) launch.point(&launch.params.values, problem->workspace);
-      launch.params.x_row_bytes = format.encode != nullptr ? encoded_bytes(*problem, work)
-                                                           : problem->x_stride * sizeof(float);
-      launch.params.y_stride = problem->y_stride;
-      launch.params.n = static_cast<uint32_t>(problem->n);
-      launch.params.k = static_cast<uint32_t>(problem->k);
-      launch.params.epilogue = problem->epilogue;
-      launch.params.tiles = work.tiles;
-      shape(launch, work);
-      launch.bytes_read(groups(problem->n) * format.group_bytes(problem->k));
-      return launch.emit(sink, error);
+      return emit_linear(launch, launch.params, *problem, format, work, sink, error);
     });
+  }
+
+  /// `params` are those of the launch, or a part of them.
+  template <class Record, class Work>
+  static AtlasCode emit_linear(Record& launch, typename Traits::Linear& params,
+                               const AtlasLinearProblem& problem, const PackedFormat& format,
+                               const Work& work, const AtlasRecordSink* sink, AtlasError* error) {
+    launch.point(&params.x, problem.x);
+    launch.point(&params.weight, problem.weight);
+    launch.point(&params.y, problem.y);
+    launch.point(&params.row_count, problem.row_count);
+    if (work.workspace_bytes != 0) launch.point(&params.values, problem.workspace);
+    params.x_row_bytes =
+        format.encode != nullptr ? encoded_bytes(problem, work) : problem.x_stride * sizeof(float);
+    params.y_stride = problem.y_stride;
+    params.n = static_cast<uint32_t>(problem.n);
+    params.k = static_cast<uint32_t>(problem.k);
+    params.epilogue = problem.epilogue;
+    params.tiles = work.tiles;
+    shape(launch, work);
+    launch.bytes_read(groups(problem.n) * format.group_bytes(problem.k));
+    return launch.emit(sink, error);
   }
 
   /// Of a row of the work's input.
@@ -562,21 +607,23 @@ constexpr AtlasPlugin quant_plugin(const AtlasQuantApi* api) {
           nullptr};
 }
 
-/// Kernels of a table's formats that h200 alone has: products', and two that encode and order their
-/// rows.
+/// What a descriptor lists for the three GPU platforms of a table's formats, beside the five kernels
+/// of each: those that end in an epilogue; those of wgmma and one that encodes their rows, which
+/// other platforms replace; one that orders rows, on h200 alone.
 template <size_t kCount>
-constexpr size_t h200_kernels(const std::array<PackedFormat, kCount>& formats) {
-  size_t count = 0;
+constexpr size_t further_kernels(const std::array<PackedFormat, kCount>& formats) {
+  size_t wgmma = 0, ending = 0;
   for (const PackedFormat& format : formats) {
-    count += format.linear_wgmma != nullptr ? 2 : 0;
+    wgmma += format.linear_wgmma != nullptr ? 2 : 0;
+    ending += format.linear_silu != nullptr ? 2 : 0;
   }
-  return count == 0 ? 0 : count + 2;
+  return 3 * ending + (wgmma == 0 ? 0 : 3 * (wgmma + 1) + 1);
 }
 
 /// The descriptor of a plugin for the CPU and the three GPU platforms: every kernel of its tables
-/// on each (the GPU platforms' have the same names), and the kernels that encode inputs. kH200: of
-/// the GPU formats, h200_kernels.
-template <class Traits, size_t kH200 = 0, size_t kCpu, size_t kCpuEncodes, size_t kGpu,
+/// on each (the GPU platforms' have the same names), and the kernels that encode inputs. kFurther:
+/// of the GPU formats, further_kernels.
+template <class Traits, size_t kFurther = 0, size_t kCpu, size_t kCpuEncodes, size_t kGpu,
           size_t kGpuEncodes>
 consteval auto describe_products(const Identity& identity,
                                  const std::array<PackedFormat, kCpu>& cpu,
@@ -585,8 +632,7 @@ consteval auto describe_products(const Identity& identity,
                                  const std::array<const char*, kGpuEncodes>& gpu_encodes) {
   constexpr std::array<std::string_view, 3> kGpus = {"h200", "gb10", "strix-hip"};
   std::array<AtlasDescriptorKernel,
-             3 * kCpu + kCpuEncodes + kGpus.size() * (5 * kGpu + kH200 + kGpuEncodes) -
-                 (kH200 == 0 ? 0 : kGpus.size() - 1)>
+             3 * kCpu + kCpuEncodes + kGpus.size() * (5 * kGpu + kGpuEncodes) + kFurther>
       all{};
   size_t at = 0;
   const auto add_h200 = [&](std::string_view platform, const char* kernel, uint64_t digest,
@@ -602,6 +648,10 @@ consteval auto describe_products(const Identity& identity,
       all[at++] = required_kernel(platform, format.linear, Traits::kLinearDigest);
       all[at++] = required_kernel(platform, format.grouped, Traits::kGroupedDigest);
       all[at++] = required_kernel(platform, format.gather, Traits::kGatherDigest);
+      if (format.linear_silu != nullptr) {
+        all[at++] = required_kernel(platform, format.linear_silu, Traits::kLinearSiluDigest);
+        all[at++] = required_kernel(platform, format.linear_mean, Traits::kLinearMeanDigest);
+      }
       if (format.linear_many == nullptr) continue;
       all[at++] = required_kernel(platform, format.linear_many, Traits::kLinearDigest);
       all[at++] = required_kernel(platform, format.grouped_many, Traits::kGroupedDigest);
@@ -630,7 +680,7 @@ consteval auto describe_products(const Identity& identity,
     return describe(identity, std::array<std::string_view, 1>{"cpu"}, all);
   } else {
     for (const std::string_view platform : kGpus) add(platform, gpu, gpu_encodes);
-    if (at != all.size()) throw "kH200 is not what h200_kernels says";
+    if (at != all.size()) throw "kFurther is not what further_kernels says";
     return describe(identity, std::array<std::string_view, 4>{"cpu", "h200", "gb10", "strix-hip"},
                     all);
   }

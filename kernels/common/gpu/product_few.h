@@ -26,6 +26,7 @@ struct FewWork {
   uint32_t first, groups;
   uint32_t first_run, runs;
   uint32_t n, k;
+  uint64_t apart = 0;  // bytes that each second group's successor stands further on
 
   ATLAS_DEVICE uint32_t tasks() const { return groups * runs; }
 };
@@ -55,6 +56,7 @@ struct FewTask {
       run -= work.runs;
       --left;
       group += F::group_bytes(work.k);
+      if (left % 2 == 0) group += work.apart;
     }
     unit = (work.first_run + run) * kUnits;
     const auto all = static_cast<uint32_t>(whole_units(work.k, F::kUnit)) - unit;

@@ -2,36 +2,12 @@
 // products: product_suite.h says what is checked.
 #include <doctest/doctest.h>
 
-#include "kernels/common/gpu_float.h"
-#include "tests/conformance/gpu/product_suite.h"
-#include "tests/support/float_weights.h"
+#include "tests/conformance/gpu/float_product.h"
 
 namespace atlas::test {
 namespace {
 
 using namespace atlas::kernels;
-
-GpuWeights float_weights(FloatLayout layout, uint32_t n, uint32_t k) {
-  const FloatWeights source(layout, n, k, n + k);
-  GpuWeights weights{name_of(layout), n, k, gpu_float_wide(layout), source.values, {}};
-  weights.divides = true;
-  if (layout == FloatLayout::kBF16) weights.wgmma_bytes = 2 * gpu_float_unit_bytes(layout);
-  weights.parts = layout == FloatLayout::kBF16 ? 1 : (layout == FloatLayout::kF16 ? 2 : 3);
-  const uint64_t row_bytes = uint64_t{k} * float_bytes(layout);
-  for (const MatrixFamily family : {MatrixFamily::kMma, MatrixFamily::kWmma}) {
-    auto& packed = weights.packed[static_cast<uint32_t>(family)];
-    packed.resize(tiles_of(n) * gpu_float_group_bytes(layout, k), 0xc3);
-    for (uint32_t group = 0; group < tiles_of(n); ++group) {
-      const uint8_t* rows[kTileOutputs] = {};
-      for (uint32_t r = 0; r < kTileOutputs && group * kTileOutputs + r < n; ++r) {
-        rows[r] = source.bytes.data() + (group * kTileOutputs + r) * row_bytes;
-      }
-      pack_gpu_floats(family, layout, rows, k,
-                      packed.data() + group * gpu_float_group_bytes(layout, k));
-    }
-  }
-  return weights;
-}
 
 constexpr FloatLayout kLayouts[] = {FloatLayout::kBF16, FloatLayout::kF16, FloatLayout::kF32};
 

@@ -10,6 +10,7 @@
 
 #include "kernels/common/core_fused.h"
 #include "kernels/common/gdn.h"
+#include "kernels/common/gpu_ends.h"
 #include "kernels/common/gpu_wgmma.h"
 #include "kernels/common/linear.h"
 #include "plugins/sdk/guard.h"
@@ -180,6 +181,34 @@ struct WgmmaQuant : EncodedQuant {
     sdk::copy_text(needs->input_encoding, kernels::kWgmmaEncoding);
     needs->encoded_row_bytes = kernels::wgmma_row_bytes(problem->k);
     return ATLAS_OK;
+  }
+  static constexpr AtlasQuantApi kApi{
+      sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, grouped,
+      grouped_needs};
+};
+
+/// A plugin of GPUs whose products of few rows end in SiLU and in the mean of streams.
+struct EndingQuant : EncodedQuant {
+  static AtlasCode needs(const AtlasLinearProblem* problem, AtlasLinearNeeds* needs,
+                         AtlasError* error) {
+    EncodedQuant::needs(problem, needs, error);
+    if (problem->max_rows > 16) return ATLAS_OK;
+    needs->fused_epilogues |= 1u << ATLAS_EPILOGUE_SILU | 1u << ATLAS_EPILOGUE_STREAM_MEAN;
+    needs->encoded_offset = offsetof(kernels::LinearSiluParams, end.encoded);
+    return ATLAS_OK;
+  }
+  static AtlasCode linear(const AtlasLinearProblem* problem, const AtlasRecordSink* sink,
+                          AtlasError* error) {
+    if (problem->epilogue < ATLAS_EPILOGUE_SILU) return EncodedQuant::linear(problem, sink, error);
+    const bool silu = problem->epilogue == ATLAS_EPILOGUE_SILU;
+    sdk::Launch<kernels::LinearSiluParams> launch(silu ? "silu_test" : "mean_test",
+                                                  kernels::kLinearSiluParamsDigest);
+    launch.point(&launch.params.linear.x, problem->x);
+    launch.point(&launch.params.linear.y, problem->y);
+    launch.point(&launch.params.linear.row_count, problem->streams);
+    launch.params.end.columns = problem->columns;
+    launch.params.end.scale = problem->scale;
+    return launch.emit(sink, error);
   }
   static constexpr AtlasQuantApi kApi{
       sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, grouped,
@@ -509,6 +538,60 @@ TEST_CASE("planner: on GPUs an operation of the core encodes in what its first p
       CHECK(buffer.bytes == 64 * kernels::wgmma_row_bytes(32));
     }
   }
+}
+
+TEST_CASE("planner: on GPUs products end in the operation behind them, if their plugin can") {
+  StepBuilder step;
+  const Value x = step.activation("x", 32), streams = step.activation("streams", 64);
+  const Value low = step.activation("low", 36), gate = step.activation("gate", 64);
+  const Value down = low.columns(0, 32), u = step.activation("u", 32), y = step.activation("y", 32);
+  step.embed({"embed", 96, 32}, x);
+  step.linear(x, {{"down", 32, 32}, {"factors", 4, 32}}, low);
+  step.add("silu", SiluOp{down, down, 0.5f});
+  step.linear(down, {{"up", 64, 32}}, gate);
+  step.add("mix", StreamMixOp{gate, streams, u, 2});
+  step.linear(u, {{"o", 32, 32}}, y);
+  step.add("silu", SiluOp{x, u, 1.0f});  // not of the product
+  step.linear(u, {{"o", 32, 32}}, y);
+  const StepProgram steps = around(std::move(step), y);
+  Shapes source = shapes(ATLAS_BF16);
+  source.modules["down"] = {32, 32, ATLAS_BF16};
+  source.modules["factors"] = {4, 32, ATLAS_BF16};
+  source.modules["up"] = {64, 32, ATLAS_BF16};
+  const auto plan_on = [&](const std::string& platform) {
+    auto plan = plan_with(source, steps, {{"ending", &EndingQuant::kApi}},
+                          {{"gqa", &FakeAttention::kApi}}, {}, platform);
+    REQUIRE_MESSAGE(plan, plan.error().message());
+    return std::move(*plan);
+  };
+  const Plan gpu = plan_on("h200");
+  CHECK(kernels_between(gpu, kDecode) == std::vector<std::string>{"encode_test", "silu_test",
+                                                                  "mean_test", "linear_test",
+                                                                  "silu", "linear_test"});
+  CHECK(kernels_between(gpu, kPrefill) ==
+        std::vector<std::string>{"encode_test", "linear_test", "silu", "linear_test", "stream_mix",
+                                 "linear_test", "silu", "linear_test"});
+  // What is read and what is made never stand in one place.
+  using Params = kernels::LinearSiluParams;
+  const auto places = [&](const char* kernel, size_t offset) {
+    return pointed_at(gpu, kDecode, kernel, offset);
+  };
+  CHECK(places("silu_test", offsetof(Params, linear.x)) == "encoded bf16_b32;");
+  CHECK(places("silu_test", offsetof(Params, end.encoded)) == "encoded bf16_b32 in turn;");
+  CHECK(places("mean_test", offsetof(Params, linear.x)) == "encoded bf16_b32 in turn;");
+  CHECK(places("mean_test", offsetof(Params, end.encoded)) == "encoded bf16_b32;");
+  CHECK(places("mean_test", offsetof(Params, linear.y)) == "activation u;");
+  CHECK(places("mean_test", offsetof(Params, linear.row_count)) == "activation streams;");
+  for (const Record& record : gpu.find(kDecode)->records) {
+    if (record.kernel != "silu_test") continue;
+    Params params{};
+    std::memcpy(&params, record.params.data(), sizeof(params));
+    CHECK(params.end.columns == 32);
+    CHECK(params.end.scale == 0.5f);
+    CHECK(record.program_index == 2);  // of SiLU, which is done behind it
+  }
+  CHECK(kernels_between(plan_on("cpu"), kDecode).front() == "encode_test");
+  CHECK(kernels_of(plan_on("cpu"), kDecode) == kernels_of(plan_on("cpu"), kPrefill));
 }
 
 TEST_CASE("planner: on GPUs heads are normed and gated in one record, and encoded by it") {

@@ -1,0 +1,2 @@
+// Products that end in an operation of the core: kernels/common/gpu/product_ends.h built for h200.
+#include "kernels/common/gpu/product_ends.h"
