@@ -604,7 +604,8 @@ TEST_SUITE("conformance/gpu_exl3") {
       x[3 * matrix.k + i] *= i < 300 ? 1e7f : 1e-7f;
       // Elements of a row are as far apart as float32 allows.
       for (uint32_t r = 0; r < kTiny; ++r) {
-        x[(4 + r) * size_t{matrix.k} + i] *= (i % 7 == 0 ? 1e-24f : 1e-31f) * std::pow(0.02f, static_cast<float>(r));
+        x[(4 + r) * size_t{matrix.k} + i] *=
+            (i % 7 == 0 ? 1e-24f : 1e-31f) * std::pow(0.02f, static_cast<float>(r));
       }
     }
     for (const char* platform : kGpuPlatforms) {
