@@ -607,9 +607,9 @@ constexpr AtlasPlugin quant_plugin(const AtlasQuantApi* api) {
           nullptr};
 }
 
-/// What a descriptor lists for the three GPU platforms of a table's formats, beside the five kernels
-/// of each: those that end in an epilogue; those of wgmma and one that encodes their rows, which
-/// other platforms replace; one that orders rows, on h200 alone.
+/// What a descriptor lists for the three GPU platforms of a table's formats, beside the five
+/// kernels of each: those that end in an epilogue; those of wgmma and one that encodes their rows,
+/// which other platforms replace; one that orders rows, on h200 alone.
 template <size_t kCount>
 constexpr size_t further_kernels(const std::array<PackedFormat, kCount>& formats) {
   size_t wgmma = 0, ending = 0;
