@@ -236,6 +236,39 @@ TEST_SUITE("conformance") {
     check("quant_bf16.so", {"bf16", ATLAS_BF16, w.n, w.k, w.k, w.bytes, w.values}, true);
   }
 
+  TEST_CASE("gpu: every plugin with bf16 weights ends products of few rows in what follows them") {
+    // The streams' gates of Qwen3.8-Flash-Next. Which plugin claims such weights is a matter of
+    // order.
+    for (const char* file : {"quant_bf16.so", "quant_gguf.so"}) {
+      const QuantPlugin plugin(file);
+      for (const char* platform : kGpuPlatforms) {
+        for (const uint32_t rows : {1u, 16u, 17u}) {
+          for (const uint32_t epilogue : {ATLAS_EPILOGUE_SILU, ATLAS_EPILOGUE_STREAM_MEAN}) {
+            CAPTURE(file);
+            CAPTURE(platform);
+            CAPTURE(rows);
+            const bool silu = epilogue == ATLAS_EPILOGUE_SILU;
+            AtlasLinearProblem problem{};
+            problem.struct_size = sizeof(problem);
+            problem.max_rows = rows;
+            problem.platform = platform;
+            problem.format = "bf16";
+            problem.n = problem.y_stride = silu ? 324 : 10240;
+            problem.k = problem.x_stride = silu ? 10240 : 320;
+            problem.epilogue = epilogue;
+            problem.columns = silu ? 320 : 2560;
+            AtlasLinearNeeds needs{};
+            needs.struct_size = sizeof(needs);
+            AtlasError error{sizeof(AtlasError), {}};
+            REQUIRE(plugin.api.linear_needs(&problem, &needs, &error) == ATLAS_OK);
+            CHECK((needs.fused_epilogues >> epilogue & 1) == (rows <= 16 ? 1 : 0));
+            CHECK((needs.encoded_offset != 0) == (rows <= 16));
+          }
+        }
+      }
+    }
+  }
+
   TEST_CASE("gpu: plugin nvfp4 packs, plans and gathers for every platform") {
     for (const bool compressed : {false, true}) {
       check("quant_nvfp4.so", source_of(nvfp4_weights(37, 336, compressed, 3e-2f)));
