@@ -51,7 +51,6 @@ constexpr Format gpu_float_format(const char* name, AtlasDType dtype, const char
   format.block_bytes = float_bytes(kLayout);
   format.group_bytes = gpu_float_group_bytes_of<kLayout>;
   format.pack = pack_gpu_floats_of<kFamily, kLayout>;
-  format.wide = gpu_float_wide(kLayout);
   format.divides = true;
   if (kLayout == FloatLayout::kBF16) {
     format.linear_silu = "linear_bf16_silu";

@@ -46,24 +46,25 @@ constexpr uint32_t few_input_units(uint32_t ahead, uint32_t loads) {
 /// The largest power of two that is no more than `x`.
 constexpr uint32_t few_power(uint32_t x) { return x < 2 ? 1 : 2 * few_power(x / 2); }
 
-/// Many rows: 128 a block, two halves of 64 (with WMMA, whose weights need twice the registers,
-/// half as many); shared memory has stages of 64 elements along k, and behind them the sums of two
-/// blocks of 32.
+/// Many rows: 128 a block (with WMMA, whose weights need twice the registers, half as many), by
+/// eight groups of outputs; k goes by in stages of 64 elements.
 constexpr uint32_t many_rows_of(MatrixFamily family) {
   return family == MatrixFamily::kMma ? 128 : 64;
 }
+inline constexpr uint32_t kManyGroups = 8;
 inline constexpr uint32_t kManyStage = 64;
-inline constexpr uint32_t kManyStages = 3;
 inline constexpr uint32_t kManyRowBytes = 2 * kManyStage;
-constexpr uint32_t many_stage_bytes(MatrixFamily family) {
-  return many_rows_of(family) * (kManyRowBytes + 8);
-}
+/// Tiles of rows of a dense product that share a sweep over the outputs.
+inline constexpr uint32_t kManyBand = 8;
+/// Behind the head: as many stages of rows and weights as a block of gb10 may have; or two of rows
+/// with the sums of their blocks of 32.
 constexpr uint32_t many_shared_bytes(MatrixFamily family) {
-  return kProductSharedHead + kManyStages * many_stage_bytes(family);
+  if (family == MatrixFamily::kMma) return 99 * 1024;
+  return kProductSharedHead + 2 * many_rows_of(family) * (kManyRowBytes + 8);
 }
 
 /// Groups of outputs of a warp of the kernel for many rows. `wide`: a format with so many registers
-/// a unit that there is no room for two.
+/// a unit, or so much to decode, that a warp has one, for all rows.
 constexpr uint32_t many_tiles(MatrixFamily family, bool wide) {
   return family == MatrixFamily::kMma && !wide ? 2 : 1;
 }
@@ -205,10 +206,10 @@ constexpr ProductLaunch divided(ProductLaunch launch, uint32_t parts, uint64_t n
 }
 
 /// `divided_bytes`: of a group of 16 outputs of a format whose k may be divided; else 0.
-constexpr ProductLaunch linear_launch(const GpuTraits& gpu, bool many, bool wide, uint64_t n,
-                                      uint64_t k, uint32_t max_rows, uint64_t divided_bytes = 0) {
+constexpr ProductLaunch linear_launch(const GpuTraits& gpu, bool many, uint64_t n, uint64_t k,
+                                      uint32_t max_rows, uint64_t divided_bytes = 0) {
   if (many) {
-    return {whole_units(tiles_of(n), 4 * many_tiles(gpu.family, wide)),
+    return {whole_units(tiles_of(n), kManyGroups),
             whole_units(max_rows, many_rows_of(gpu.family)),
             kProductThreads,
             many_shared_bytes(gpu.family),
@@ -227,14 +228,14 @@ constexpr ProductLaunch linear_launch(const GpuTraits& gpu, bool many, bool wide
 /// Blocks take the items (rows of an expert by some outputs) in turn: as many blocks as there can
 /// be items, but for many rows two a unit. Where rows are no more than experts, an item is a row by
 /// some outputs, a block each, and rows that another's block does leave theirs without work.
-constexpr ProductLaunch grouped_launch(const GpuTraits& gpu, bool many, bool wide, uint64_t n,
-                                       uint64_t k, uint32_t experts, uint32_t max_rows) {
+constexpr ProductLaunch grouped_launch(const GpuTraits& gpu, bool many, uint64_t n, uint64_t k,
+                                       uint32_t experts, uint32_t max_rows) {
   static_cast<void>(k);
   const uint32_t busy = std::min(max_rows, experts);
   ProductLaunch launch;
   launch.many = many;
   if (many) {
-    launch.tiles = 4 * many_tiles(gpu.family, wide);
+    launch.tiles = kManyGroups;
     launch.shared_bytes = many_shared_bytes(gpu.family);
   } else {
     launch.tiles = static_cast<uint32_t>(whole_units(tiles_of(n), grouped_parts(gpu, n, busy)));

@@ -41,7 +41,7 @@ struct LinearTraits {
     if (format.wgmma_bytes != 0 && takes_wgmma(platform, n, k, max_rows)) {
       return linear_wgmma_launch(n, max_rows, format.wgmma_bytes);
     }
-    return linear_launch(*gpu, takes_many(platform, n, k, max_rows), format.wide, n, k, max_rows,
+    return linear_launch(*gpu, takes_many(platform, n, k, max_rows), n, k, max_rows,
                          format.divides ? format.group_bytes(k) : 0);
   }
   template <class Format>
@@ -69,8 +69,8 @@ struct LinearTraits {
       launch.workspace_bytes = wgmma_runs_bytes(k, max_rows, experts);
       return launch;
     }
-    return grouped_launch(*gpu, takes_many_grouped(platform, n, k, experts, max_rows), format.wide,
-                          n, k, experts, max_rows);
+    return grouped_launch(*gpu, takes_many_grouped(platform, n, k, experts, max_rows), n, k,
+                          experts, max_rows);
   }
   static ProductLaunch encode_work(std::string_view platform, uint64_t k, uint32_t max_rows) {
     return gpu_traits(platform) == nullptr ? tasks(max_rows) : encode_launch(k, max_rows);

@@ -73,7 +73,6 @@ constexpr sdk::PackedFormat gpu_format(sdk::PackedFormat format, const char* con
   format.encode = kernels::kEncodeBf16;
   format.layout = layout;
   format.group_bytes = gpu_group_bytes<kScales>;
-  format.wide = kernels::gpu_fp8_wide(kScales);
   return format;
 }
 #define ATLAS_GPU_FP8(family)                                                                    \

@@ -100,7 +100,6 @@ constexpr sdk::PackedFormat gpu_block_format(const char* name, const char* layou
   format.encode = kernels::kEncodeBf16;
   format.group_bytes = gpu_group_bytes<kLayout>;
   format.pack = pack_gpu<kFamily, kLayout, kPack>;
-  format.wide = kernels::GpuPacked{kLayout}.wide();
   return format;
 }
 

@@ -74,7 +74,6 @@ struct PackedFormat {
   uint32_t wgmma_bytes = 0;  // with them, for the platform's work: 64 elements of a group of rows
   const char* linear_silu = nullptr;  // kernels that end in these epilogues
   const char* linear_mean = nullptr;
-  bool wide = false;     // for the platform's work
   bool divides = false;  // for the platform's work: k may be divided over blocks
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/common/gpu/product_few.h"
+#include "kernels/common/gpu/product_many.h"
 
 namespace atlas::kernels {
 
@@ -151,7 +152,7 @@ ATLAS_DEVICE void grouped_few(const GroupedParams& params) {
 
 template <class F>
 ATLAS_DEVICE void grouped_many(const GroupedParams& params) {
-  each_item<F, kManyRows>(params, 4 * F::kManyTiles,
+  each_item<F, kManyRows>(params, kManyGroups,
                           [](const ProductTiles& tiles, const ProductRows& rows,
                              const ProductResult& result) { many_rows<F>(tiles, rows, result); });
 }

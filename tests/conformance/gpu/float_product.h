@@ -9,7 +9,7 @@ namespace atlas::test {
 
 inline GpuWeights float_weights(kernels::FloatLayout layout, uint32_t n, uint32_t k) {
   const FloatWeights source(layout, n, k, n + k);
-  GpuWeights weights{name_of(layout), n, k, kernels::gpu_float_wide(layout), source.values, {}};
+  GpuWeights weights{name_of(layout), n, k, source.values, {}};
   weights.divides = true;
   if (layout == kernels::FloatLayout::kBF16)
     weights.wgmma_bytes = 2 * kernels::gpu_float_unit_bytes(layout);

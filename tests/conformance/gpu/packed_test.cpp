@@ -38,7 +38,7 @@ std::vector<uint8_t> random_group(const PackedLayout& layout, uint32_t k, std::m
 
 GpuWeights block_weights(const BlockCase& one, uint32_t n, uint32_t k) {
   const GpuPacked gpu{one.layout};
-  GpuWeights weights{one.name, n, k, gpu.wide(), {}, {}};
+  GpuWeights weights{one.name, n, k, {}, {}};
   weights.values.resize(size_t{tiles_of(n)} * kTileOutputs * k);
   std::mt19937 random(n + k);
   for (auto& packed : weights.packed) packed.resize(tiles_of(n) * gpu.group_bytes(k), 0xc3);

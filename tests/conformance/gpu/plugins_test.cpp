@@ -197,7 +197,7 @@ void check(const std::string& file, const Source& source, bool divided = false) 
     constexpr uint32_t kMany = 50;
     const std::vector<float> x = normal_values(size_t{kMany} * source.k, 3);
     const std::vector<float> y = run.product(x, kMany);
-    const GpuWeights weights{source.format, source.n, source.k, false, source.values, {}};
+    const GpuWeights weights{source.format, source.n, source.k, source.values, {}};
     ProductSuite(platform, weights).check_values(x, y);
     const std::vector<float> few(x.begin(), x.begin() + 2 * source.k);
     CHECK(same_bits(run.product(few, 2), {y.begin(), y.begin() + 2 * source.n}));

@@ -31,7 +31,6 @@ inline float bf16_of(float x) { return kernels::bf16_to_f32(bf16_bits(x)); }
 struct GpuWeights {
   std::string format;  // kernels are linear_<format> and so on
   uint32_t n, k;
-  bool wide;
   std::vector<float> values;  // [n, k], as `gather` gives them
   std::array<std::vector<uint8_t>, 2> packed;
   uint32_t parts = 1;        // matrix instructions a step
@@ -76,8 +75,7 @@ class ProductSuite {
     const uint32_t bucket = rows <= 8 ? 8 : (parts > 1 ? kernels::kFewRows : rows + 128);
     const kernels::ProductLaunch launch =
         wgmma ? kernels::linear_wgmma_launch(weights_.n, bucket, weights_.wgmma_bytes)
-              : kernels::divided(kernels::linear_launch(gpu_, many, weights_.wide, weights_.n,
-                                                        weights_.k, bucket),
+              : kernels::divided(kernels::linear_launch(gpu_, many, weights_.n, weights_.k, bucket),
                                  parts, weights_.n, weights_.k, bucket);
     params.tiles = launch.tiles;
     if (parts > 1) params.values = machine.output<float>("values", launch.workspace_bytes / 4);
@@ -122,7 +120,7 @@ class ProductSuite {
     const kernels::ProductLaunch launch =
         wgmma ? kernels::grouped_wgmma_launch(weights_.n, experts, offsets.back() + 1,
                                               weights_.wgmma_bytes)
-              : kernels::grouped_launch(gpu_, many, weights_.wide, weights_.n, weights_.k, experts,
+              : kernels::grouped_launch(gpu_, many, weights_.n, weights_.k, experts,
                                         offsets.back() + 1);
     params.tasks = static_cast<uint32_t>(launch.x);
     params.tiles = launch.tiles;

@@ -28,7 +28,7 @@ void pack_groups(GpuWeights& weights, uint64_t group_bytes, const Pack& pack) {
 
 /// Scales of every e4m3 number, subnormal ones and 0 too; all 16 codes.
 GpuWeights nvfp4_weights(uint32_t n, uint32_t k) {
-  GpuWeights weights{"nvfp4", n, k, false, {}, {}};
+  GpuWeights weights{"nvfp4", n, k, {}, {}};
   weights.wgmma_bytes = kGpuNvfp4UnitBytes;
   std::mt19937 random(n + k);
   std::vector<uint8_t> codes(size_t{n} * k / 2), scales(size_t{n} * k / 16);
@@ -57,7 +57,7 @@ constexpr const char* kFp8Names[] = {"fp8", "fp8_b128", "mxfp8"};
 
 /// All e4m3 numbers but NaN.
 GpuWeights fp8_weights(Fp8Scales kind, uint32_t n, uint32_t k) {
-  GpuWeights weights{kFp8Names[static_cast<int>(kind)], n, k, gpu_fp8_wide(kind), {}, {}};
+  GpuWeights weights{kFp8Names[static_cast<int>(kind)], n, k, {}, {}};
   if (kind != Fp8Scales::kMx) weights.wgmma_bytes = 2 * kGpuFp8UnitBytes;
   std::mt19937 random(n + k);
   std::vector<uint8_t> codes(size_t{n} * k);
