@@ -35,7 +35,7 @@ ATLAS_DEVICE void encode_column(void* rows, uint64_t row, uint32_t k, uint32_t b
 template <class F>
 ATLAS_DEVICE void linear_silu(const LinearSiluParams& all) {
   using namespace device;
-  constexpr uint32_t kWarps = few_warps(kFamily), kBatch = 40;
+  constexpr uint32_t kWarps = few_warps(kFamily), kBatch = kFamily == MatrixFamily::kMma ? 40 : 20;
   static_assert(F::kDivides);
   const LinearParams& params = all.linear;
   const uint32_t groups = tiles_of(params.n), begin = block_index() * kEndGroups;
