@@ -95,19 +95,16 @@ ATLAS_DEVICE ExpertChunk find_row(const uint32_t* offsets, uint32_t experts, uin
 /// The product of an item: chunk number item / parts, of `tiles` groups of outputs.
 template <class F, uint32_t kRows, class Multiply>
 ATLAS_DEVICE void each_item(const GroupedParams& params, uint32_t tiles, const Multiply& multiply) {
-  using namespace device;
   const uint32_t groups = tiles_of(params.n), parts = (groups + tiles - 1) / tiles;
   for (uint32_t item = device::block_index();; item += device::grid_blocks()) {
     const ExpertChunk chunk = find_chunk<kRows>(params.offsets, params.experts, item / parts);
     if (chunk.count == 0) return;  // for the whole block
-    // What follows from these is computed where it is needed, and held in no register beside sums.
     const uint32_t begin = item % parts * tiles;
     const ProductTiles some{
-        static_cast<const uint8_t*>(params.weight) + chunk.expert * params.expert_bytes,
-        opaque(begin), opaque(groups - begin < tiles ? groups - begin : tiles), opaque(params.n),
-        opaque(params.k)};
+        static_cast<const uint8_t*>(params.weight) + chunk.expert * params.expert_bytes, begin,
+        groups - begin < tiles ? groups - begin : tiles, params.n, params.k};
     const ProductRows rows{static_cast<const uint8_t*>(params.x), params.source, params.x_row_bytes,
-                           opaque(chunk.first), opaque(chunk.count)};
+                           chunk.first, chunk.count};
     multiply(some, rows, ProductResult{params.y, params.y_stride, false});
   }
 }

@@ -25,9 +25,13 @@ struct ManyShape {
   static constexpr uint32_t kShares = kProductWarps / kAcross;
   static constexpr uint32_t kColumnGroups = kManyRows / kShares / kColumns;
   /// Column groups that are multiplied together, whose instructions do not wait for each other.
-  /// Scales of blocks, or several parts of a weight, leave registers for two.
-  static constexpr uint32_t kChunk =
-      kFamily == MatrixFamily::kMma ? (F::kFold == 0 && F::kParts == 1 ? 4 : 2) : 1;
+  /// Scales of blocks, or two parts of a weight, leave registers for two, three parts for one.
+  static constexpr uint32_t kChunk = kFamily != MatrixFamily::kMma || F::kParts == 3 ? 1
+                                     : F::kFold == 0 && F::kParts == 1               ? 4
+                                                                                     : 2;
+  /// Whether tiles with all rows have code of their own.
+  static constexpr bool kWholeApart =
+      kFamily == MatrixFamily::kMma && F::kFold == 0 && F::kParts != 3;
   static constexpr uint32_t kUnits = kManyStage / F::kUnit;  // of a stage
   static constexpr uint32_t kUnitBlocks = F::kUnit / kBlockElements;
   /// Whether a lane's words of a unit are the pairs of its blocks.
@@ -401,8 +405,7 @@ ATLAS_DEVICE void many_rows(const ProductTiles& tiles, const ProductRows& rows,
   const uint32_t tile = warp_index() % Shape::kAcross * kTiles;
   const bool works = count != 0 && tile < tiles.count;  // the warp, all lanes alike
   // Code of its own: with questions between its instructions mma.sync takes 5 % longer.
-  const bool is_whole =
-      kFamily == MatrixFamily::kMma && F::kFold == 0 && count == Shape::kColumnGroups * kColumns;
+  const bool is_whole = Shape::kWholeApart && count == Shape::kColumnGroups * kColumns;
   const auto stages = static_cast<uint32_t>(whole_units(tiles.k, kManyStage));
 
   Stream stream(tiles, rows);
