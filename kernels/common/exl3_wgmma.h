@@ -31,8 +31,8 @@ constexpr uint64_t exl3_wgmma_offset(uint64_t places, uint64_t place, uint64_t k
          device::wgmma_swizzled(row * device::kWgmmaRowBytes + 2 * at);
 }
 
-/// exl3_encode_wgmma: grid (exl3_encode_blocks(rows), segments), and parts with few rows; with many a
-/// block does all parts. Then two rows of a warp change lanes in shared memory: so many floats a
+/// exl3_encode_wgmma: grid (exl3_encode_blocks(rows), segments), and parts with few rows; with many
+/// a block does all parts. Then two rows of a warp change lanes in shared memory: so many floats a
 /// lane, 32 and four for which lanes do not meet in a bank.
 inline constexpr uint32_t kExl3StagedLane = 36;
 inline constexpr uint32_t kExl3EncodeWgmmaShared = kExl3EncodeThreads * kExl3StagedLane * 4;

@@ -201,10 +201,9 @@ ATLAS_DEVICE void exl3_finish_row(const Exl3EncodeParams& params, Exl3Row& row,
   const uint32_t block = lane_index() % kExl3SegmentBlocks;
   const uint32_t tile = lane_index() / kExl3SegmentBlocks;
   const uint32_t k = (first + block) * kExl3Block + tile * kExl3Tile;
-  const float power =
-      exl3_put_part(row.part, block < blocks,
-                    static_cast<uint8_t*>(params.encoded[part]) +
-                        Exl3FragmentOrder::offset(params, row.row, k));
+  const float power = exl3_put_part(
+      row.part, block < blocks,
+      static_cast<uint8_t*>(params.encoded[part]) + Exl3FragmentOrder::offset(params, row.row, k));
   if (lane_index() != 0) return;
   store(params.powers[part] + uint64_t{block_index<1>()} * params.rows + row.row, power);
 }
