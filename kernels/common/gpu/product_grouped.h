@@ -102,9 +102,9 @@ ATLAS_DEVICE void each_item(const GroupedParams& params, uint32_t tiles, const M
     const uint32_t begin = item % parts * tiles;
     const ProductTiles some{
         static_cast<const uint8_t*>(params.weight) + chunk.expert * params.expert_bytes, begin,
-        groups - begin < tiles ? groups - begin : tiles, params.n, params.k};
+        groups - begin < tiles ? groups - begin : tiles, device::opaque(params.n), params.k};
     const ProductRows rows{static_cast<const uint8_t*>(params.x), params.source, params.x_row_bytes,
-                           chunk.first, chunk.count};
+                           device::opaque(chunk.first), device::opaque(chunk.count)};
     multiply(some, rows, ProductResult{params.y, params.y_stride, false});
   }
 }
