@@ -113,8 +113,7 @@ class Ending {
   }
   float* product(uint64_t stride) {
     LinearParams params = linear(stride);
-    const ProductLaunch launch =
-        linear_launch(gpu_, false, false, weights_.n, weights_.k, bucket());
+    const ProductLaunch launch = linear_launch(gpu_, false, weights_.n, weights_.k, bucket());
     params.tiles = launch.tiles;
     run("linear_bf16", params, kLinearParamsDigest, launch);
     return params.y;
