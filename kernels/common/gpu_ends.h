@@ -10,7 +10,7 @@ namespace atlas::kernels {
 // clang-format off
 
 /// `linear_<format>_silu`: the product, of whose first `columns` silu of core.h makes what they are.
-/// `encoded`: those columns; as in core.h, but bf16_b32 alone.
+/// `encoded`: those columns, as in core.h.
 ATLAS_PARAMS(SiluEndParams,
   void* encoded;
   uint32_t columns;

@@ -161,54 +161,52 @@ std::vector<Encoding> encodings(std::string_view platform) {
   return {Encoding::kBf16, Encoding::kNone};
 }
 
+/// Calls use(ending, size, rows, encoding) on every platform, for some numbers of rows, with every
+/// encoding of the results.
+template <typename Use>
+void each_ending(std::initializer_list<Size> sizes, const Use& use) {
+  for (const Size& size : sizes) {
+    const GpuWeights weights = float_weights(FloatLayout::kBF16, size.n, size.k);
+    for (const char* platform : kGpuPlatforms) {
+      for (const uint32_t rows : {1u, 3u, 8u, 16u}) {
+        CAPTURE(platform);
+        CAPTURE(size.n);
+        CAPTURE(rows);
+        Ending ending(platform, weights, rows);
+        for (const Encoding encoding : encodings(platform)) use(ending, size, rows, encoding);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 TEST_SUITE("conformance") {
   TEST_CASE("gpu: products end in SiLU with the bits of both, however k is divided") {
-    for (const auto& [n, columns, k] :
-         {Size{1, 1, 1}, {20, 16, 77}, {33, 33, 300}, {84, 80, 2600}, {70, 6, 1030}}) {
-      const GpuWeights weights = float_weights(FloatLayout::kBF16, n, k);
-      for (const char* platform : kGpuPlatforms) {
-        for (const uint32_t rows : {1u, 3u, 8u, 16u}) {
-          CAPTURE(platform);
-          CAPTURE(n);
-          CAPTURE(rows);
-          const uint64_t stride = n + rows % 5;
-          Ending ending(platform, weights, rows);
-          for (const Encoding encoding : encodings(platform)) {
-            const Made expected = ending.silu_behind(columns, 0.25f, stride, encoding);
-            for (const uint32_t parts : {0u, 1u, static_cast<uint32_t>(whole_units(k, 256))}) {
-              CAPTURE(parts);
-              const Made made = ending.silu(columns, 0.25f, stride, parts, encoding, parts + rows);
-              CHECK(same_bits(made.y, expected.y));
-              CHECK(made.encoded == expected.encoded);
-            }
-          }
-        }
-      }
-    }
+    each_ending({{1, 1, 1}, {20, 16, 77}, {33, 33, 300}, {84, 80, 2600}, {70, 6, 1030}},
+                [](Ending& ending, const Size& size, uint32_t rows, Encoding encoding) {
+                  const uint64_t stride = size.n + rows % 5;
+                  const Made expected = ending.silu_behind(size.columns, 0.25f, stride, encoding);
+                  const auto runs = static_cast<uint32_t>(whole_units(size.k, 256));
+                  for (const uint32_t parts : {0u, 1u, runs}) {
+                    CAPTURE(parts);
+                    const Made made =
+                        ending.silu(size.columns, 0.25f, stride, parts, encoding, parts + rows);
+                    CHECK(same_bits(made.y, expected.y));
+                    CHECK(made.encoded == expected.encoded);
+                  }
+                });
   }
 
   TEST_CASE("gpu: products end in the gated mean of streams with the bits of both") {
-    for (const auto& [n, columns, k] :
-         {Size{32, 32, 1}, {128, 32, 77}, {256, 64, 320}, {288, 96, 512}, {640, 160, 300}}) {
-      const GpuWeights weights = float_weights(FloatLayout::kBF16, n, k);
-      for (const char* platform : kGpuPlatforms) {
-        for (const uint32_t rows : {1u, 3u, 8u, 16u}) {
-          CAPTURE(platform);
-          CAPTURE(n);
-          CAPTURE(rows);
-          const uint64_t stride = columns + rows % 5;
-          Ending ending(platform, weights, rows);
-          for (const Encoding encoding : encodings(platform)) {
-            const Made expected = ending.mix_behind(columns, stride, encoding);
-            const Made made = ending.mean(columns, stride, encoding, rows);
-            CHECK(same_bits(made.y, expected.y));
-            CHECK(made.encoded == expected.encoded);
-          }
-        }
-      }
-    }
+    each_ending({{32, 32, 1}, {128, 32, 77}, {256, 64, 320}, {288, 96, 512}, {640, 160, 300}},
+                [](Ending& ending, const Size& size, uint32_t rows, Encoding encoding) {
+                  const uint64_t stride = size.columns + rows % 5;
+                  const Made expected = ending.mix_behind(size.columns, stride, encoding);
+                  const Made made = ending.mean(size.columns, stride, encoding, rows);
+                  CHECK(same_bits(made.y, expected.y));
+                  CHECK(made.encoded == expected.encoded);
+                });
   }
 }
 
