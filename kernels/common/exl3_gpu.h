@@ -212,6 +212,8 @@ ATLAS_PARAMS(Exl3FewParams,
   uint32_t columns;                    // n of all parts together
   uint32_t epilogue;                   // ATLAS_EPILOGUE_*
   uint32_t by_row;   // runs of the grid are counted by rows: one that begins no run does nothing
+  uint32_t turns;                      // exl3_few_turns
+  uint32_t reserved;
   const uint32_t* row_count;
   const uint32_t* offsets;
   const uint32_t* source;              // of x
@@ -226,14 +228,22 @@ ATLAS_PARAMS(Exl3FewParams,
 
 // clang-format on
 
-/// Warps of a block of exl3_few; each does one group of outputs of one segment.
+/// Warps of a block of exl3_few; each does one group of outputs of one segment, or two.
 inline constexpr uint32_t kExl3FewWarps = 4;
 inline constexpr uint32_t kExl3FewThreads = kExl3FewWarps * device::kMatrixLanes;
 constexpr uint32_t exl3_few_outputs(Exl3Lanes form) {
   return kExl3FewWarps * exl3_shape(form).outputs;
 }
-constexpr uint32_t exl3_few_blocks(Exl3Lanes form, uint32_t n) {
-  return n / exl3_few_outputs(form);
+constexpr uint32_t exl3_few_blocks(Exl3Lanes form, uint32_t n, uint32_t turns) {
+  return n / exl3_few_outputs(form) / turns;
+}
+/// Groups of outputs that a warp does one after the other, of a launch that has `blocks` with one:
+/// what a block does before and after its weights costs as much as a third of its decoding, so two
+/// where each of the device's units still has blocks enough to hide one another's latencies.
+constexpr uint32_t exl3_few_turns(Exl3Lanes form, uint64_t blocks, uint32_t units) {
+  constexpr uint64_t kLeast10 = 35;
+  const bool fits = 2 * exl3_few_outputs(form) <= kExl3Block;
+  return fits && 10 * blocks >= 2 * kLeast10 * units ? 2 : 1;
 }
 /// Weights under way to shared memory: so many pairs of a group. WMMA's come by registers.
 inline constexpr uint32_t kExl3Ahead = 4;

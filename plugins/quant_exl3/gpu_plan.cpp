@@ -177,6 +177,11 @@ AtlasCode emit_few(const kernels::GpuTraits& gpu, Exl3Lanes lanes, std::span<con
   const std::string name = product_kernel(way, first.format);
   sdk::Launch<kernels::Exl3FewParams> launch(name.c_str(), kernels::kExl3FewParamsDigest);
   auto& params = launch.params;
+  params.columns = static_cast<uint32_t>(outputs_of(parts));
+  const uint32_t runs = first.experts == 0 ? 1 : std::min(first.max_rows, first.experts);
+  const uint64_t segments = kernels::exl3_segments(padded(first.k));
+  params.turns = kernels::exl3_few_turns(
+      lanes, kernels::exl3_few_blocks(lanes, params.columns, 1) * runs * segments, gpu.units);
   uint64_t blocks = 0, read = 0;
   for (size_t i = 0; i < kernels::kExl3Parts; ++i) {
     if (i >= parts.size()) {
@@ -196,7 +201,7 @@ AtlasCode emit_few(const kernels::GpuTraits& gpu, Exl3Lanes lanes, std::span<con
     params.n[i] = padded(part.n);
     params.outputs[i] = part.n;
     params.first_block[i] = static_cast<uint32_t>(blocks);
-    blocks += kernels::exl3_few_blocks(lanes, params.n[i]);
+    blocks += kernels::exl3_few_blocks(lanes, params.n[i], params.turns);
     read += kernels::exl3_gpu_bytes(part.format.units, part.n, part.k) -
             (way == Way::kAlone ? 0 : 2 * uint64_t{padded(part.k)});
   }
@@ -210,19 +215,17 @@ AtlasCode emit_few(const kernels::GpuTraits& gpu, Exl3Lanes lanes, std::span<con
   params.x_stride = first.x_stride;
   params.k = padded(first.k);
   params.inputs = first.k;
-  params.columns = static_cast<uint32_t>(outputs_of(parts));
   params.units = first.format.units;
   params.experts = first.experts;
   params.rows = first.max_rows;
   params.epilogue = first.epilogue;
   // A run is found by its expert, or by its first row where rows are fewer than experts.
   params.by_row = first.experts != 0 && first.max_rows < first.experts ? 1 : 0;
-  const uint32_t runs = first.experts == 0 ? 1 : std::min(first.max_rows, first.experts);
-  launch.grid(static_cast<uint32_t>(blocks), runs, kernels::exl3_segments(params.k));
+  launch.grid(static_cast<uint32_t>(blocks), runs, static_cast<uint32_t>(segments));
   launch.block(kernels::kExl3FewThreads);
   launch.shared_bytes(
       std::max(kernels::exl3_few_shared(lanes, first.format.units, way == Way::kAlone),
-               kernels::spread_shared(gpu, blocks * runs * kernels::exl3_segments(params.k))));
+               kernels::spread_shared(gpu, blocks * runs * segments)));
   launch.bytes_read(first.busy * read);
   return launch.emit(sink, error);
 }

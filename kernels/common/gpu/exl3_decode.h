@@ -75,7 +75,12 @@ ATLAS_DEVICE Exl3Words<kUnits> exl3_read(const uint8_t* pair) {
   return words;
 }
 
-/// The pairs of a group from one on, in order. Who reads one has waited for its group of copies:
+/// Which pairs: `count` neighbours, `turns` times, with `apart` pairs between.
+struct Exl3Pairs {
+  uint32_t count, turns, apart;
+};
+
+/// Pairs of a group or of several, in order. Who reads one has waited for its group of copies:
 /// begin() starts a copy to shared memory and closes no group, as other copies may belong to it.
 #if defined(ATLAS_HAS_MMA_SYNC)
 template <uint32_t kUnits, uint32_t kSlots>
@@ -83,10 +88,15 @@ class Exl3Stream {
  public:
   Exl3Stream() = default;
   /// `ring`: kSlots pairs, of this warp alone. A lane reads what it has copied itself.
-  ATLAS_DEVICE Exl3Stream(const uint8_t* from, uint32_t pairs, uint8_t* ring)
-      : from_(from), left_(pairs), ring_(ring) {}
+  ATLAS_DEVICE Exl3Stream(const uint8_t* from, const Exl3Pairs& pairs, uint8_t* ring)
+      : from_(from), pairs_(pairs), left_(pairs.count), ring_(ring) {}
   ATLAS_DEVICE void begin() {
-    if (left_ == 0) return;
+    if (left_ == 0) {
+      if (pairs_.turns <= 1) return;
+      --pairs_.turns;
+      left_ = pairs_.count;
+      from_ += uint64_t{pairs_.apart} * kBytes;
+    }
     exl3_each_read<kUnits>([&](uint32_t offset, uint32_t, uint32_t count) {
       uint8_t* to = ring_ + begun_ * kBytes + offset;
       if (count == 4) {
@@ -110,6 +120,7 @@ class Exl3Stream {
  private:
   static constexpr uint32_t kBytes = exl3_pair_bytes(kExl3Lanes, kUnits);
   const uint8_t* from_ = nullptr;
+  Exl3Pairs pairs_{};
   uint32_t left_ = 0;
   uint8_t* ring_ = nullptr;
   uint32_t begun_ = 0, read_ = 0;
@@ -120,8 +131,8 @@ template <uint32_t kUnits, uint32_t kSlots>
 class Exl3Stream {
  public:
   Exl3Stream() = default;
-  ATLAS_DEVICE Exl3Stream(const uint8_t* from, uint32_t pairs, uint8_t*)
-      : from_(from), left_(pairs) {
+  ATLAS_DEVICE Exl3Stream(const uint8_t* from, const Exl3Pairs& pairs, uint8_t*)
+      : from_(from), pairs_(pairs), left_(pairs.count) {
     load();
   }
   ATLAS_DEVICE void begin() {}
@@ -133,12 +144,18 @@ class Exl3Stream {
 
  private:
   ATLAS_DEVICE void load() {
-    if (left_ == 0) return;
+    if (left_ == 0) {
+      if (pairs_.turns <= 1) return;
+      --pairs_.turns;
+      left_ = pairs_.count;
+      from_ += uint64_t{pairs_.apart} * exl3_pair_bytes(kExl3Lanes, kUnits);
+    }
     ahead_ = exl3_read<kUnits, true>(from_);
     from_ += exl3_pair_bytes(kExl3Lanes, kUnits);
     --left_;
   }
   const uint8_t* from_ = nullptr;
+  Exl3Pairs pairs_{};
   uint32_t left_ = 0;
   Exl3Words<kUnits> ahead_{};
 };

@@ -1,8 +1,9 @@
 // Products of few rows for every GPU pack, exl3_few_<codebook>: from encoded rows, or from x,
 // encoding as they go. Every weight is decoded once for 8 rows (WMMA: 16). A block does 64 outputs
-// (WMMA: 128) of one part and one segment of k, a warp one group of outputs; the last block of 128
-// outputs to come adds up the segments and transforms them. A counter in the weight's head says
-// which is the last, and is left at zero: one product of a weight at a time.
+// (WMMA: 128), or twice as many, of one part and one segment of k, a warp one group of outputs or
+// two, one after the other; the last block of 128 outputs to come adds up the segments and
+// transforms them. A counter in the weight's head says which is the last, and is left at zero: one
+// product of a weight at a time.
 #pragma once
 
 #include "kernels/common/device/early.h"
@@ -23,9 +24,14 @@ struct Exl3Work {
   uint32_t rows_at;                 // of encoded rows in shared memory
   Exl3Run run;
   uint8_t* weight;  // of the run's expert
+  uint32_t turns;   // groups of outputs of a warp
 
   /// The group of outputs of this warp, in its part.
-  ATLAS_DEVICE uint32_t group() const { return block * kExl3FewWarps + device::warp_index(); }
+  ATLAS_DEVICE uint32_t group(uint32_t turn) const {
+    return (block * turns + turn) * kExl3FewWarps + device::warp_index();
+  }
+  /// The first of the block's outputs, in its part.
+  ATLAS_DEVICE uint32_t output() const { return block * turns * exl3_few_outputs(kExl3Lanes); }
 };
 
 ATLAS_DEVICE Exl3Work exl3_work(const Exl3FewParams& params) {
@@ -35,6 +41,7 @@ ATLAS_DEVICE Exl3Work exl3_work(const Exl3FewParams& params) {
     if (device::block_index() >= params.first_block[p]) work.part = p;
   }
   work.block = device::block_index() - params.first_block[work.part];
+  work.turns = params.turns;
   work.segment = device::block_index<2>();
   work.first = exl3_segment_begin(params.k, work.segment);
   work.blocks = exl3_segment_begin(params.k, work.segment + 1) - work.first;
@@ -170,12 +177,12 @@ ATLAS_DEVICE Exl3Stream<kUnits, kExl3Ahead> exl3_begin_weights(const Exl3FewPara
                                                                const Exl3Work& work) {
   using namespace device;
   constexpr uint32_t kPairInputs = kExl3Shape.inputs;
-  const uint64_t pair =
-      uint64_t{work.group()} * (params.k / kPairInputs) + work.first * kExl3Block / kPairInputs;
+  const uint32_t group_pairs = params.k / kPairInputs, pairs = work.blocks * kExl3Block / kPairInputs;
+  const uint64_t pair = uint64_t{work.group(0)} * group_pairs + work.first * kExl3Block / kPairInputs;
   Exl3Stream<kUnits, kExl3Ahead> stream(
       work.weight + exl3_gpu_head_bytes(params.n[work.part], params.k) +
           pair * exl3_pair_bytes(kExl3Lanes, kUnits),
-      work.blocks * kExl3Block / kPairInputs,
+      {pairs, work.turns, kExl3FewWarps * group_pairs - pairs},
       shared_memory<uint8_t>(kExl3RingAt +
                              warp_index() * exl3_ring_bytes(kExl3Lanes, kUnits, kExl3Ahead)));
   ATLAS_UNROLL
@@ -190,13 +197,15 @@ ATLAS_DEVICE Exl3Stream<kUnits, kExl3Ahead> exl3_begin_weights(const Exl3FewPara
 ATLAS_DEVICE float* exl3_sums(const Exl3FewParams& params, const Exl3Work& work, uint32_t segment,
                               uint32_t row) {
   return params.sums + (uint64_t{segment} * params.rows + row) * params.columns +
-         params.first_block[work.part] * exl3_few_outputs(kExl3Lanes);
+         params.first_block[work.part] * work.turns * exl3_few_outputs(kExl3Lanes);
 }
 
-/// The sums of one segment for rows [row, row + rows) of the run, one tile of rows.
+/// The sums of one segment for rows [row, row + rows) of the run, one tile of rows, of the warp's
+/// group of outputs of this turn.
 template <Exl3Codebook kCodebook, uint32_t kUnits>
 ATLAS_DEVICE void exl3_few_rows(const Exl3FewParams& params, const Exl3Work& work, uint32_t row,
-                                uint32_t rows, Exl3Stream<kUnits, kExl3Ahead>& stream) {
+                                uint32_t rows, uint32_t turn,
+                                Exl3Stream<kUnits, kExl3Ahead>& stream) {
   using namespace device;
   const uint32_t pairs = work.blocks * kExl3Block / kExl3Shape.inputs;
   Exl3Source source = exl3_source(params, work, row, rows);
@@ -225,7 +234,7 @@ ATLAS_DEVICE void exl3_few_rows(const Exl3FewParams& params, const Exl3Work& wor
         params.encoded[0] == nullptr
             ? shared_memory<float>(work.rows_at + kExl3StagedRows * kExl3StagedRowBytes) + r
             : params.powers[work.part] + uint64_t{work.segment} * params.rows + at;
-    store(exl3_sums(params, work, work.segment, at) + work.group() * kExl3Shape.outputs + cell.row,
+    store(exl3_sums(params, work, work.segment, at) + work.group(turn) * kExl3Shape.outputs + cell.row,
           sums.r[i] * load(powers));
   }
 }
@@ -237,10 +246,10 @@ ATLAS_DEVICE bool exl3_is_last(const Exl3FewParams& params, const Exl3Work& work
   using namespace device;
   constexpr uint32_t kOutputs = exl3_few_outputs(kExl3Lanes);
   static_assert(kExl3Block % kOutputs == 0);
-  const uint32_t comers = kExl3Block / kOutputs * exl3_segments(params.k);
+  const uint32_t comers = kExl3Block / kOutputs / work.turns * exl3_segments(params.k);
   auto* counter = reinterpret_cast<uint32_t*>(work.weight +
                                               exl3_counter_offset(params.n[work.part], params.k)) +
-                  work.block / (kExl3Block / kOutputs);
+                  work.output() / kExl3Block;
   uint32_t* last = shared_memory<uint32_t>();
   block_barrier();  // the block's sums are written before it is counted
   if (thread_index() == 0) {
@@ -255,8 +264,7 @@ ATLAS_DEVICE bool exl3_is_last(const Exl3FewParams& params, const Exl3Work& work
 /// Adds up and transforms all rows of the run, 128 outputs.
 ATLAS_DEVICE void exl3_finish(const Exl3FewParams& params, const Exl3Work& work) {
   using namespace device;
-  const uint32_t output =
-      work.block * exl3_few_outputs(kExl3Lanes) / kExl3Block * kExl3Block + 4 * lane_index();
+  const uint32_t output = work.output() / kExl3Block * kExl3Block + 4 * lane_index();
   const uint32_t segments = exl3_segments(params.k);
   const uint64_t segment = uint64_t{params.rows} * params.columns;
   for (uint32_t r = warp_index(); r < work.run.rows; r += kExl3FewWarps) {
@@ -282,7 +290,7 @@ ATLAS_DEVICE void exl3_prefetch_end(const Exl3FewParams& params, const Exl3Work&
   using namespace device;
   constexpr uint32_t kLine = 128, kLines = 2 * kExl3Block / kLine;
   if (thread_index() > kLines) return;
-  const uint32_t block = work.block / (kExl3Block / exl3_few_outputs(kExl3Lanes));
+  const uint32_t block = work.output() / kExl3Block;
   prefetch(thread_index() == kLines
                ? work.weight + exl3_counter_offset(params.n[work.part], params.k) + 4 * block
                : work.weight + 2 * (uint64_t{params.k} + block * kExl3Block) +
@@ -338,7 +346,10 @@ ATLAS_DEVICE void exl3_few(const Exl3FewParams& params) {
           params, work, row, rows, scales,
           row == 0 && is_early ? first : exl3_few_inputs(params, work, work.run.begin + row));
     }
-    exl3_few_rows<kCodebook>(params, work, row, rows, stream);
+    ATLAS_ROLLED
+    for (uint32_t turn = 0; turn < work.turns; ++turn) {
+      exl3_few_rows<kCodebook>(params, work, row, rows, turn, stream);
+    }
     row += tile;
     if (row >= work.run.rows) break;
     if (encodes) block_barrier();  // rows are multiplied before others take their place

@@ -213,7 +213,8 @@ ATLAS_DEVICE void exl3_many(const Exl3ProductGpuParams& params) {
   Exl3Stream<kUnits, kExl3ManyStages> streams[kExl3ManyGroups];
   ATLAS_UNROLL
   for (uint32_t g = 0; g < kExl3ManyGroups; ++g) {
-    streams[g] = {from + uint64_t{g} * pairs * exl3_pair_bytes(kExl3Lanes, kUnits), pairs,
+    streams[g] = {from + uint64_t{g} * pairs * exl3_pair_bytes(kExl3Lanes, kUnits),
+                  {pairs, 1, 0},
                   ring + g * kRingBytes};
   }
   const auto begin = [&](uint32_t block) {
