@@ -69,14 +69,15 @@ Status StepLowering::products(const Rows& x, const std::vector<PlacedWeight>& pl
   const bool forks = runs.size() > 1 && can_fork();
   if (forks) {
     ATLAS_RETURN_IF_ERROR(encode(x, placed));
-    // The largest comes last: it would leave the others no room before its end.
+    // The largest comes first: of the branches only one may begin, and ask for its weights, while
+    // what stands before the fork still runs.
     const auto width = [](const std::vector<ProductPart>& run) {
       return std::accumulate(
           run.begin(), run.end(), uint64_t{0},
           [](uint64_t sum, const ProductPart& one) { return sum + one.y.width; });
     };
     std::stable_sort(runs.begin(), runs.end(),
-                     [&](const auto& a, const auto& b) { return width(a) < width(b); });
+                     [&](const auto& a, const auto& b) { return width(a) > width(b); });
     fork();
   }
   for (size_t i = 0; i < runs.size(); ++i) {

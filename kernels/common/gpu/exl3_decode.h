@@ -12,6 +12,7 @@
 // so 4.4 or 5.0 a weight, and 0.03 for the neighbour's bits.
 #pragma once
 
+#include "kernels/common/device/byte_sums.h"
 #include "kernels/common/device/device.h"
 #include "kernels/common/device/logic.h"
 #include "kernels/common/exl3_gpu.h"
@@ -242,7 +243,7 @@ ATLAS_DEVICE uint32_t exl3_pair(uint32_t first, uint32_t second) {
   if constexpr (kCodebook == Exl3Codebook::kMul1) {
     // The bits of f16 1024 + sum are 0x6400 + sum.
     const uint32_t low = sum_of_bytes(first * kExl3Mul1, 0x64006400u);
-    const uint32_t high = sum_of_bytes(second * kExl3Mul1, 0);
+    const uint32_t high = sum_of_bytes_beside(second * kExl3Mul1);
     return f16_fma((high << 16) + low, 0x1eee1eeeu, 0xc931c931u);
   } else {
     const auto product = [](uint32_t state) {

@@ -149,14 +149,16 @@ struct Exl3Source {
   uint32_t step_bytes, half_bytes;
 };
 
-/// The lane's row among [row, row + rows): in shared memory, or encoded.
+/// The lane's row among [row, row + rows): in shared memory, or encoded. What is known to be shared
+/// memory is read by instructions of its own.
+template <bool kStaged>
 ATLAS_DEVICE Exl3Source exl3_source(const Exl3FewParams& params, const Exl3Work& work, uint32_t row,
                                     uint32_t rows) {
   using namespace device;
   constexpr uint32_t kRowTile = kExl3Shape.row_tile, kStepBytes = exl3_step_bytes(kExl3Lanes);
   // Rows that are not there repeat the last one; their sums go nowhere.
   const uint32_t r = exl3_input_row() < rows ? exl3_input_row() : rows - 1;
-  if (params.encoded[0] == nullptr) {
+  if constexpr (kStaged) {
     return {shared_memory<uint8_t>(work.rows_at + r * kExl3StagedRowBytes + exl3_input_tile() * 32),
             kExl3Shape.inputs, 16};
   }
@@ -177,8 +179,10 @@ ATLAS_DEVICE Exl3Stream<kUnits, kExl3Ahead> exl3_begin_weights(const Exl3FewPara
                                                                const Exl3Work& work) {
   using namespace device;
   constexpr uint32_t kPairInputs = kExl3Shape.inputs;
-  const uint32_t group_pairs = params.k / kPairInputs, pairs = work.blocks * kExl3Block / kPairInputs;
-  const uint64_t pair = uint64_t{work.group(0)} * group_pairs + work.first * kExl3Block / kPairInputs;
+  const uint32_t group_pairs = params.k / kPairInputs,
+                 pairs = work.blocks * kExl3Block / kPairInputs;
+  const uint64_t pair =
+      uint64_t{work.group(0)} * group_pairs + work.first * kExl3Block / kPairInputs;
   Exl3Stream<kUnits, kExl3Ahead> stream(
       work.weight + exl3_gpu_head_bytes(params.n[work.part], params.k) +
           pair * exl3_pair_bytes(kExl3Lanes, kUnits),
@@ -202,13 +206,13 @@ ATLAS_DEVICE float* exl3_sums(const Exl3FewParams& params, const Exl3Work& work,
 
 /// The sums of one segment for rows [row, row + rows) of the run, one tile of rows, of the warp's
 /// group of outputs of this turn.
-template <Exl3Codebook kCodebook, uint32_t kUnits>
+template <Exl3Codebook kCodebook, bool kStaged, uint32_t kUnits>
 ATLAS_DEVICE void exl3_few_rows(const Exl3FewParams& params, const Exl3Work& work, uint32_t row,
                                 uint32_t rows, uint32_t turn,
                                 Exl3Stream<kUnits, kExl3Ahead>& stream) {
   using namespace device;
   const uint32_t pairs = work.blocks * kExl3Block / kExl3Shape.inputs;
-  Exl3Source source = exl3_source(params, work, row, rows);
+  Exl3Source source = exl3_source<kStaged>(params, work, row, rows);
   Exl3Sums sums{};
   ATLAS_ROLLED
   for (uint32_t pair = 0; pair < pairs; ++pair) {
@@ -231,10 +235,10 @@ ATLAS_DEVICE void exl3_few_rows(const Exl3FewParams& params, const Exl3Work& wor
     if (r >= rows) continue;
     const uint32_t at = work.run.begin + row + r;
     const float* powers =
-        params.encoded[0] == nullptr
-            ? shared_memory<float>(work.rows_at + kExl3StagedRows * kExl3StagedRowBytes) + r
-            : params.powers[work.part] + uint64_t{work.segment} * params.rows + at;
-    store(exl3_sums(params, work, work.segment, at) + work.group(turn) * kExl3Shape.outputs + cell.row,
+        kStaged ? shared_memory<float>(work.rows_at + kExl3StagedRows * kExl3StagedRowBytes) + r
+                : params.powers[work.part] + uint64_t{work.segment} * params.rows + at;
+    store(exl3_sums(params, work, work.segment, at) + work.group(turn) * kExl3Shape.outputs +
+              cell.row,
           sums.r[i] * load(powers));
   }
 }
@@ -303,6 +307,7 @@ ATLAS_DEVICE void exl3_few(const Exl3FewParams& params) {
   Exl3Work work = exl3_work(params);
   work.rows_at = kExl3RingAt + kExl3FewWarps * exl3_ring_bytes(kExl3Lanes, kUnits, kExl3Ahead);
   Floats4 first{};  // of the run's first row, what the lane encodes, if it is known early
+  Words2 scales{};
   bool is_early = false;
   const bool dense = params.offsets == nullptr, encodes = params.encoded[0] == nullptr;
   if (!dense) {
@@ -325,13 +330,18 @@ ATLAS_DEVICE void exl3_few(const Exl3FewParams& params) {
     });
     if (work.run.rows == 0) return;
     work.weight += work.run.expert * params.expert_bytes[work.part];
+    // Before the weights, which memory is busy with for as long as decoding takes.
+    scales = exl3_few_scales(params, work);
   }
   // Which weights these are is known before what they are multiplied with is there.
   Exl3Stream<kUnits, kExl3Ahead> stream = exl3_begin_weights<kUnits>(params, work);
-  const Words2 scales = exl3_few_scales(params, work);
   exl3_prefetch_end(params, work);
   if (dense) {
+    scales = exl3_few_scales(params, work);
     previous_done();
+    // Row 0 has memory, whether it is there or not.
+    if (encodes) first = exl3_few_inputs(params, work, 0);
+    is_early = true;
     work.run = {0, load(params.row_count), 0};
     if (work.run.rows == 0) {
       async_wait<0>();
@@ -348,7 +358,11 @@ ATLAS_DEVICE void exl3_few(const Exl3FewParams& params) {
     }
     ATLAS_ROLLED
     for (uint32_t turn = 0; turn < work.turns; ++turn) {
-      exl3_few_rows<kCodebook>(params, work, row, rows, turn, stream);
+      if (encodes) {
+        exl3_few_rows<kCodebook, true>(params, work, row, rows, turn, stream);
+      } else {
+        exl3_few_rows<kCodebook, false>(params, work, row, rows, turn, stream);
+      }
     }
     row += tile;
     if (row >= work.run.rows) break;

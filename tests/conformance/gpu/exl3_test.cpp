@@ -221,10 +221,11 @@ class GpuModule {
     params.k = params.inputs = k;
     params.units = static_cast<uint32_t>(claim.group_bytes / 8 / k);
     params.rows = k;
+    params.turns = 1;
     const std::string format = claim.format;
     const auto report = machine.run(
         "exl3_few_" + format.substr(format.rfind('_') + 1), params, kExl3FewParamsDigest,
-        {.shape = {exl3_few_blocks(lanes, n), 1, segments, kExl3FewThreads,
+        {.shape = {exl3_few_blocks(lanes, n, 1), 1, segments, kExl3FewThreads,
                    exl3_few_shared(lanes, params.units, false)}});
     INFO(report.text());
     REQUIRE(report.ok());
@@ -503,6 +504,13 @@ TEST_SUITE("conformance/gpu_exl3") {
         CAPTURE(k);
         check_experts(platform, "mul1", 4, 700, 18, far, 1, k);
       }
+      // So many blocks that a warp of an instruction with 16 outputs takes two groups of them.
+      static_assert(exl3_few_turns(Exl3Lanes::kMmaSync, 2 * 200 * 3, 132) == 2 &&
+                    exl3_few_turns(Exl3Lanes::kMmaSync, 2 * 20 * 4 * 6, 132) == 2);
+      check_experts(platform, "mul1", 4, 700, 200, far, 1, 1152);
+      std::vector<uint32_t> two(24, 0);
+      two[0] = two[23] = 1, two[9] = 2;
+      check_experts(platform, "mul1", 3, 24, 20, two, 4, 2816);
     }
   }
 

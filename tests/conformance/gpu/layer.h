@@ -2,6 +2,7 @@
 // platform. The build looks for the instructions that it should have become; nothing runs it.
 #pragma once
 
+#include "kernels/common/device/byte_sums.h"
 #include "kernels/common/device/device.h"
 
 namespace atlas::kernels {
@@ -50,7 +51,7 @@ ATLAS_DEVICE uint32_t call_atomics(const LayerParams& params) {
 
 ATLAS_DEVICE uint32_t call_bits(uint32_t a, uint32_t b) {
   using namespace device;
-  const uint32_t c = funnel_right(a, b, b % 32) + sum_of_bytes(a, b);
+  const uint32_t c = funnel_right(a, b, b % 32) + sum_of_bytes(a, b) + sum_of_bytes_beside(b);
   return f16_fma(low_halves(a, c), high_halves(b, c), f16_add(a, b));
 }
 
