@@ -49,9 +49,14 @@ ATLAS_DEVICE Exl3Work exl3_work(const Exl3FewParams& params) {
   return work;
 }
 
+/// Which row of x stands at `at` among those of all runs.
+ATLAS_DEVICE uint32_t exl3_few_source(const Exl3FewParams& params, uint32_t at) {
+  return params.source != nullptr ? device::load(params.source + at) : at;
+}
+
 /// The run of the grid's index: of that expert, or of the expert whose first row that is. All
-/// threads of the block take part; `found`: two words a warp of shared memory. meanwhile() is
-/// called where runs are told by rows, once what the block has asked for until then is there.
+/// threads of the block take part; `found`: two words a warp of shared memory. Where runs are told
+/// by rows, meanwhile() is told which row of x such a run begins with, before it is found.
 template <typename Meanwhile>
 ATLAS_DEVICE Exl3Run exl3_find_run(const Exl3FewParams& params, uint32_t* found,
                                    const Meanwhile& meanwhile) {
@@ -63,9 +68,10 @@ ATLAS_DEVICE Exl3Run exl3_find_run(const Exl3FewParams& params, uint32_t* found,
   }
   // All are asked for before the first is looked at: memory is as far away as 500 instructions.
   constexpr uint32_t kAtOnce = 4;
+  const uint32_t from = exl3_few_source(params, index);
+  const uint32_t total = load(params.offsets + params.experts);
   Words2 mine{};  // the expert, and its rows
-  for (uint32_t first = thread_index(); first < params.experts;
-       first += kAtOnce * kExl3FewThreads) {
+  const auto look = [&](uint32_t first) {
     uint32_t begin[kAtOnce], end[kAtOnce];
     ATLAS_UNROLL
     for (uint32_t i = 0; i < kAtOnce; ++i) {
@@ -80,8 +86,15 @@ ATLAS_DEVICE Exl3Run exl3_find_run(const Exl3FewParams& params, uint32_t* found,
         mine = {{first + i * kExl3FewThreads, end[i] - index}};
       }
     }
+  };
+  look(thread_index());
+  ATLAS_ROLLED
+  for (uint32_t first = thread_index() + kAtOnce * kExl3FewThreads; first < params.experts;
+       first += kAtOnce * kExl3FewThreads) {
+    look(first);
   }
-  meanwhile();
+  // If there are so many rows, a run begins with this one.
+  if (index < total) meanwhile(from);
   // One lane of the block has found it, or none: of the other warps lane 0 says so.
   const bool is_found = mine.w[1] != 0;
   if (any(is_found) ? is_found : lane_index() == 0) store_as(found + 2 * warp_index(), mine);
@@ -112,7 +125,7 @@ ATLAS_DEVICE device::Words2 exl3_few_scales(const Exl3FewParams& params, const E
 ATLAS_DEVICE device::Floats4 exl3_few_inputs(const Exl3FewParams& params, const Exl3Work& work,
                                              uint32_t at) {
   using namespace device;
-  const uint32_t from = params.source != nullptr ? load(params.source + at) : at;
+  const uint32_t from = exl3_few_source(params, at);
   if (warp_index() >= work.blocks) return {};
   return exl3_floats(params.x + from * params.x_stride,
                      (work.first + warp_index()) * kExl3Block + 4 * lane_index(), params.inputs);
@@ -312,21 +325,12 @@ ATLAS_DEVICE void exl3_few(const Exl3FewParams& params) {
   const bool dense = params.offsets == nullptr, encodes = params.encoded[0] == nullptr;
   if (!dense) {
     previous_done();
-    // A run that is told by rows begins with the row of the grid's index, if there are so many.
-    const uint32_t index = block_index<1>();
-    const bool is_told = encodes && params.by_row != 0;
-    uint32_t from = index, total = 0;
-    if (is_told) {
-      if (params.source != nullptr) from = load(params.source + index);
-      total = load(params.offsets + params.experts);
-      is_early = true;
-    }
-    work.run = exl3_find_run(params, shared_memory<uint32_t>(kExl3FoundAt), [&] {
-      if (index < total && warp_index() < work.blocks) {
-        first =
-            exl3_floats(params.x + from * params.x_stride,
-                        (work.first + warp_index()) * kExl3Block + 4 * lane_index(), params.inputs);
-      }
+    is_early = encodes && params.by_row != 0;
+    work.run = exl3_find_run(params, shared_memory<uint32_t>(kExl3FoundAt), [&](uint32_t from) {
+      if (!is_early || warp_index() >= work.blocks) return;
+      first =
+          exl3_floats(params.x + from * params.x_stride,
+                      (work.first + warp_index()) * kExl3Block + 4 * lane_index(), params.inputs);
     });
     if (work.run.rows == 0) return;
     work.weight += work.run.expert * params.expert_bytes[work.part];
