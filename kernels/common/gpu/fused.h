@@ -60,10 +60,11 @@ ATLAS_DEVICE float block_norm_scale(const float* staged, uint32_t n, float epsil
 }
 
 /// One stream of one row, at most kMost elements, four at a time of each of a block's threads;
-/// added(row, i) gives four of y. A kernel of few rows is a chain of memory's latencies: weights
-/// are asked for before the kernel before this one has ended, then kTogether of a thread's quads at
-/// once; with many rows, what counts is that blocks have few registers. The injected stream stands
-/// in shared memory, from where its squares are summed in 16 lanes.
+/// added(row, i, is_there) gives four of y. A kernel of few rows is a chain of memory's latencies:
+/// weights are asked for before the kernel before this one has ended, then kTogether of a thread's
+/// quads at once, and beside the count of rows, as grids bound memory; with many rows, what counts
+/// is that blocks have few registers, and that those without a row read nothing. The injected
+/// stream stands in shared memory, from where its squares are summed in 16 lanes.
 template <uint32_t kMost, uint32_t kThreads, uint32_t kTogether, typename Added>
 ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& added) {
   using namespace device;
@@ -82,8 +83,10 @@ ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& a
     weights[q] = load_quad(weight, first + q * kApart, n, weight_aligned);
   }
   previous_done();
-  if (row >= load(params.row_count) || n > kMost) return;
-
+  if (grid_blocks() > kCombineInjectRows) {
+    if (row >= load(params.row_count)) return;
+  }
+  const uint32_t rows = n > kMost ? 0 : load(params.row_count);
   const float c = load(params.c + row * params.c_stride + s);
   ATLAS_UNROLL
   for (uint32_t begin = 0; begin < kQuads; begin += kTogether) {
@@ -93,8 +96,9 @@ ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& a
     for (uint32_t q = 0; q < kTogether; ++q) {
       const uint32_t i = first + (begin + q) * kApart;
       quads[q] = load_quad(x, i, n, x_aligned);
-      ys[q] = added(row, i);
+      ys[q] = added(row, i, row < rows);
     }
+    if (begin == 0 && row >= rows) return;
     // Behind the loads, as it waits for one itself.
     const float factor = 2.0f * sigmoid(divide(c, static_cast<float>(params.streams)));
     ATLAS_UNROLL
@@ -130,17 +134,20 @@ ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& a
 /// Grid (rows, streams).
 ATLAS_EARLY_KERNEL(inject_norm, InjectNormParams, kInjectNormThreads, 5) {
   const bool aligned = has_quads(params.y, params.y_stride);
-  inject_and_norm<kMaxInjectNorm, kInjectNormThreads, 4>(params, [&](uint64_t row, uint32_t i) {
-    return load_quad(params.y + row * params.y_stride, i, params.n, aligned);
-  });
+  inject_and_norm<kMaxInjectNorm, kInjectNormThreads, 4>(
+      params, [&](uint64_t row, uint32_t i, bool) {
+        return load_quad(params.y + row * params.y_stride, i, params.n, aligned);
+      });
 }
 
 /// Grid (rows, streams). Every stream's block puts the row together; that of stream 0 writes it.
 ATLAS_EARLY_KERNEL(combine_inject_norm, CombineInjectNormParams, kCombineInjectNormThreads, 1) {
   const CombineExpertsParams& combine = params.combine;
   inject_and_norm<kMaxCombineInjectNorm, kCombineInjectNormThreads, 1>(
-      params.inject, [&](uint64_t row, uint32_t i) {
-        const Quad sum = CombinedRow<10>(combine, row).quad(i);
+      params.inject, [&](uint64_t row, uint32_t i, bool is_there) {
+        const CombinedRow<10> combined(combine, row);
+        if (!is_there) return Quad{};
+        const Quad sum = combined.quad(i);
         if (device::block_index<1>() == 0) {
           store_quad(combine.y + row * combine.y_stride, i, combine.n,
                      has_quads(combine.y, combine.y_stride), sum);
