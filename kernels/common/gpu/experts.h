@@ -427,7 +427,7 @@ ATLAS_DEVICE_KERNEL(combine_experts, CombineExpertsParams, kQuadThreads) {
   const CombinedRow<5> combined(params, row);
   const uint32_t i = 4 * (block_index<1>() * kQuadThreads + thread_index());
   store_quad(params.y + row * params.y_stride, i, params.n, has_quads(params.y, params.y_stride),
-             combined.quad(i));
+             combined.quad(i, [] {}));
 }
 
 }  // namespace atlas::kernels
