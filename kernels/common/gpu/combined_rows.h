@@ -25,50 +25,71 @@ class CombinedRow {
     }
   }
 
-  /// Elements [i, i + 4) of y; those past the end are 0. Warps come whole.
-  ATLAS_DEVICE Quad quad(uint32_t i) const {
+  /// Elements [i, i + 4) of y; those past the end are 0. Warps come whole. `meanwhile` is called
+  /// when the first loads are under way.
+  template <typename Meanwhile>
+  ATLAS_DEVICE Quad quad(uint32_t i, const Meanwhile& meanwhile) const {
     using namespace device;
     const uint32_t n = params_.n, top = params_.top;
-    const bool aligned = has_quads(params_.x, params_.x_stride);
-    Quad shared = {}, sum = {};
+    Quad shared = {}, values[kAhead] = {}, sum = {};
     if (shared_ != nullptr) shared = load_quad(shared_, i, n, has_quads(shared_, 0));
-    for (uint32_t first = 0; first < top; first += kAhead) {
-      const float* from[kAhead];
-      ATLAS_UNROLL
-      for (uint32_t j = 0; j < kAhead; ++j) {
-        from[j] = params_.x + shuffle(place_, first + j) * params_.x_stride;
-      }
-      Quad values[kAhead] = {};
-      if (aligned && i + 4 <= n) {  // one decision for all, so that they are under way together
-        ATLAS_UNROLL
-        for (uint32_t j = 0; j < kAhead; ++j) {
-          if (first + j < top) values[j] = load_as<Quad>(from[j] + i);
-        }
-      } else {
-        ATLAS_UNROLL
-        for (uint32_t j = 0; j < kAhead; ++j) {
-          if (first + j < top) values[j] = load_quad(from[j], i, n, false);
-        }
-      }
-      ATLAS_UNROLL
-      for (uint32_t j = 0; j < kAhead; ++j) {
-        const float scale = shuffle(weight_, first + j);
-        ATLAS_UNROLL
-        for (uint32_t e = 0; e < 4; ++e) {
-          if (first + j < top) sum.f[e] = fma(scale, values[j].f[e], sum.f[e]);
-        }
-      }
+    ask(values, 0, i);
+    meanwhile();
+    const bool gated = shared_ != nullptr && params_.shared_gate != nullptr;
+    const float factor = gated ? sigmoid(gate_) : 1.0f;
+    add_choices(sum, values, 0);
+    constexpr uint32_t kNext = kAhead < 5 ? kAhead : 5;
+    for (uint32_t first = kAhead; first < top; first += kNext) {
+      Quad next[kNext] = {};
+      ask(next, first, i);
+      add_choices(sum, next, first);
     }
-    if (shared_ == nullptr) return sum;
-    const float factor = params_.shared_gate != nullptr ? sigmoid(gate_) : 1.0f;
-    ATLAS_UNROLL
-    for (uint32_t e = 0; e < 4; ++e) sum.f[e] = fma(factor, shared.f[e], sum.f[e]);
+    if (shared_ != nullptr) add(sum, factor, shared);
     return sum;
   }
 
  private:
+  ATLAS_DEVICE static void add(Quad& sum, float scale, const Quad& value) {
+    ATLAS_UNROLL
+    for (uint32_t e = 0; e < 4; ++e) sum.f[e] = device::fma(scale, value.f[e], sum.f[e]);
+  }
+
+  template <uint32_t kCount>
+  ATLAS_DEVICE void add_choices(Quad& sum, const Quad (&values)[kCount], uint32_t first) const {
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < kCount; ++j) {
+      const float scale = device::shuffle(weight_, first + j);
+      if (first + j < params_.top) add(sum, scale, values[j]);
+    }
+  }
+
+  /// Quads at i of kCount choices from `first` on.
+  template <uint32_t kCount>
+  ATLAS_DEVICE void ask(Quad (&values)[kCount], uint32_t first, uint32_t i) const {
+    using namespace device;
+    uint32_t places[kCount];
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < kCount; ++j) places[j] = shuffle(place_, first + j);
+    // One decision for all, so that they are under way together, with a short multiplication each.
+    const uint64_t row_bytes = params_.x_stride * sizeof(float);
+    if (has_quads(params_.x, params_.x_stride) && row_bytes >> 32 == 0 && i + 4 <= params_.n) {
+      const auto* x = reinterpret_cast<const uint8_t*>(params_.x + i);
+      ATLAS_UNROLL
+      for (uint32_t j = 0; j < kCount; ++j) {
+        const uint8_t* from = x + uint64_t{places[j]} * static_cast<uint32_t>(row_bytes);
+        if (first + j < params_.top) values[j] = load_as<Quad>(from);
+      }
+    } else {
+      ATLAS_UNROLL
+      for (uint32_t j = 0; j < kCount; ++j) {
+        if (first + j >= params_.top) continue;
+        values[j] = load_quad(params_.x + places[j] * params_.x_stride, i, params_.n, false);
+      }
+    }
+  }
+
   const CombineExpertsParams& params_;
-  uint64_t place_ = 0;
+  uint32_t place_ = 0;
   float weight_ = 0.0f, gate_ = 0.0f;
   const float* shared_ = nullptr;
 };

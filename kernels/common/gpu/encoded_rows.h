@@ -23,6 +23,17 @@ ATLAS_DEVICE void wgmma_encode_four(void* rows, uint64_t row, uint32_t k, uint32
   store_as(static_cast<uint8_t*>(rows) + place, odd ? Words2{{got, high}} : Words2{{low, got}});
 }
 
+/// The sum of a piece's elements.
+ATLAS_DEVICE float piece_sum(const device::Words4& words) {
+  float sum = 0.0f;
+  ATLAS_UNROLL
+  for (uint32_t j = 0; j < 4; ++j) {
+    sum += device::bf16_low(words.w[j]);
+    sum += device::bf16_high(words.w[j]);
+  }
+  return sum;
+}
+
 /// Piece t (0..3) of a block of 32 elements of row `row`: elements 4 t ... 4 t + 3 and those 16
 /// behind. The four pieces of a block are in neighbouring lanes; warps come whole, and lanes that
 /// have no piece say so.
@@ -40,12 +51,7 @@ ATLAS_DEVICE void encode_piece(void* rows, uint64_t row, uint32_t k, uint32_t bl
     return;
   }
 #endif
-  float sum = 0.0f;
-  ATLAS_UNROLL
-  for (uint32_t j = 0; j < 4; ++j) {
-    sum += bf16_low(words.w[j]);
-    sum += bf16_high(words.w[j]);
-  }
+  float sum = piece_sum(words);
   sum += shuffle_xor(sum, 1);
   sum += shuffle_xor(sum, 2);
   if (!has_piece) return;
@@ -69,6 +75,46 @@ ATLAS_DEVICE void encode_quad(void* rows, uint64_t row, uint32_t k, uint32_t i, 
   const Words4 words = {{low, high, shuffle_down(low, 4), shuffle_down(high, 4)}};
   const uint32_t t = lane_index() % 8;
   encode_piece(rows, row, k, i / kBlockElements, t, words, t < 4);
+}
+
+/// The same for quads i, i + apart, ... that are all elements of the row: their exchanges between
+/// lanes are under way together.
+template <uint32_t kCount>
+ATLAS_DEVICE void encode_quads(void* rows, uint64_t row, uint32_t k, uint32_t i, uint32_t apart,
+                               const Quad (&quads)[kCount]) {
+  using namespace device;
+  const uint32_t t = lane_index() % 8;
+  Words4 words[kCount];
+  ATLAS_UNROLL
+  for (uint32_t q = 0; q < kCount; ++q) {
+    const uint32_t low = bf16_pair(quads[q].f[0], quads[q].f[1]);
+    const uint32_t high = bf16_pair(quads[q].f[2], quads[q].f[3]);
+    words[q] = {{low, high, shuffle_down(low, 4), shuffle_down(high, 4)}};
+  }
+#if defined(ATLAS_HAS_WGMMA)
+  if ((reinterpret_cast<uint64_t>(rows) & 1) != 0) {
+    ATLAS_UNROLL
+    for (uint32_t q = 0; q < kCount; ++q) {
+      encode_piece(rows, row, k, (i + q * apart) / kBlockElements, t, words[q], t < 4);
+    }
+    return;
+  }
+#endif
+  float sums[kCount];
+  ATLAS_UNROLL
+  for (uint32_t q = 0; q < kCount; ++q) sums[q] = piece_sum(words[q]);
+  ATLAS_UNROLL
+  for (uint32_t q = 0; q < kCount; ++q) sums[q] += shuffle_xor(sums[q], 1);
+  ATLAS_UNROLL
+  for (uint32_t q = 0; q < kCount; ++q) sums[q] += shuffle_xor(sums[q], 2);
+  if (t >= 4) return;
+  uint8_t* out = static_cast<uint8_t*>(rows) + row * bf16_row_bytes(k);
+  ATLAS_UNROLL
+  for (uint32_t q = 0; q < kCount; ++q) {
+    const uint32_t block = (i + q * apart) / kBlockElements;
+    store_as(out + 16 * (4 * uint64_t{block} + t), words[q]);
+    if (t == 0) store_as(out + bf16_sums_offset(k) + block * sizeof(float), sums[q]);
+  }
 }
 
 /// each_quad for a kernel that makes rows: body(row, group, i) gives the quad, which goes to

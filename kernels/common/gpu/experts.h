@@ -3,99 +3,46 @@
 #pragma once
 
 #include "kernels/common/core_fused.h"
+#include "kernels/common/device/early.h"
 #include "kernels/common/gpu/combined_rows.h"
-#include "kernels/common/gpu/order.h"
+#include "kernels/common/gpu/lane_logits.h"
 
 namespace atlas::kernels {
 
-/// A logit's order and its expert. Larger logits come first, then lower experts.
-struct Ranked {
-  uint32_t order, expert;
-};
-
-/// The logits of a row as one lane sees them: those of experts lane, lane + 32, ... The first 512
-/// stand in registers.
-class LaneLogits {
- public:
-  ATLAS_DEVICE LaneLogits(const float* logits, uint32_t experts)
-      : logits_(logits), experts_(experts) {
-    ATLAS_UNROLL
-    for (uint32_t i = 0; i < kHeld; ++i) {
-      const uint32_t expert = i * device::kWarpLanes + device::lane_index();
-      held_[i] = 0;
-      if (expert >= experts) continue;
-      const float x = device::load(logits + expert);
-      numbers_ = numbers_ && x == x;
-      held_[i] = order_of(x);
-    }
-    for (uint32_t expert = first_left(); expert < experts; expert += device::kWarpLanes) {
-      const float x = device::load(logits + expert);
-      numbers_ = numbers_ && x == x;
-    }
-  }
-  ATLAS_DEVICE bool numbers() const { return numbers_; }
-
-  /// The first of this lane's experts that comes after `last`; an order of 0 if there is none.
-  ATLAS_DEVICE Ranked after(const Ranked& last) const {
-    Ranked best = {0, 0xffffffffu};
-    // Experts ascend, so that of equal ones the first stays.
-    const auto consider = [&](uint32_t order, uint32_t expert) {
-      if (order > last.order || (order == last.order && expert <= last.expert)) return;
-      if (order > best.order) best = {order, expert};
-    };
-    ATLAS_UNROLL
-    for (uint32_t i = 0; i < kHeld; ++i) {
-      consider(held_[i], i * device::kWarpLanes + device::lane_index());
-    }
-    for (uint32_t expert = first_left(); expert < experts_; expert += device::kWarpLanes) {
-      consider(order_of(device::load(logits_ + expert)), expert);
-    }
-    return best;
-  }
-
- private:
-  static constexpr uint32_t kHeld = 16;
-  ATLAS_DEVICE static uint32_t first_left() {
-    return kHeld * device::kWarpLanes + device::lane_index();
-  }
-  const float* logits_;
-  uint32_t experts_;
-  uint32_t held_[kHeld];
-  bool numbers_ = true;
-};
-
-/// Sum of e^(x - max) over n values in 16 lanes, given to all lanes of the warp. `value(i)` is
-/// asked of lane i % 32 only.
-template <typename Value>
-ATLAS_DEVICE float sum_of_exp(uint32_t n, float max, const Value& value) {
+/// Sum of n values in 16 lanes, given to all lanes of the warp. `term(i)` is asked of lane i % 32
+/// only.
+template <typename Term>
+ATLAS_DEVICE float sum_of_terms(uint32_t n, const Term& term) {
   using namespace device;
   float sum = 0.0f;
   for (uint32_t first = 0; first < n; first += kWarpLanes) {
     const uint32_t i = first + lane_index();
-    const float term = i < n ? device::exp(value(i) - max) : 0.0f;
-    sum = sum + term;  // lanes 16 to 31 bring theirs to those 16 below
-    sum = sum + shuffle(term, lane_index() % 16 + 16);
+    const float own = i < n ? term(i) : 0.0f;
+    sum = sum + own;  // lanes 16 to 31 bring theirs to those 16 below
+    sum = sum + shuffle(own, lane_index() % 16 + 16);
   }
   for (uint32_t apart = 8; apart > 0; apart /= 2) sum = sum + shuffle_xor(sum, apart);
   return shuffle(sum, 0);
 }
 
-/// Lane j of a warp brings a row's choice j. `numbers`: no logit of the row is NaN.
-ATLAS_DEVICE void store_choice(const RouteParams& params, uint64_t row, const Ranked& chosen,
+/// e^(x - max) of a logit, by its order.
+ATLAS_DEVICE float term_of(uint32_t order, uint32_t most) {
+  return device::exp(value_of(order) - value_of(most));
+}
+
+/// Lane j of a warp brings the term of a row's choice j and stores its weight. `most`: the largest
+/// order; `numbers`: no logit of the row is NaN.
+ATLAS_DEVICE void store_weight(const RouteParams& params, uint64_t row, float term, uint32_t most,
                                bool numbers) {
   using namespace device;
-  const uint32_t top = params.top;
   const float* logits = params.logits + row * params.logits_stride;
-  const float value = value_of(chosen.order);
-  const float max = shuffle(value, 0);
-  const float sum = params.normalize != 0 ? sum_of_exp(top, max, [&](uint32_t) { return value; })
-                                          : sum_of_exp(params.experts, max, [&](uint32_t i) {
-                                              return value_of(order_of(load(logits + i)));
+  const float sum = params.normalize != 0 ? sum_of_terms(params.top, [&](uint32_t) { return term; })
+                                          : sum_of_terms(params.experts, [&](uint32_t i) {
+                                              return term_of(order_of(load(logits + i)), most);
                                             });
-  if (lane_index() >= top) return;
-  const float weight = divide(device::exp(value - max), sum);
-  store(params.chosen + row * top + lane_index(), chosen.expert);
-  store(params.weights + row * top + lane_index(), numbers ? weight : bits_as<float>(0x7fc00000u));
+  if (lane_index() >= params.top) return;
+  store(params.weights + row * params.top + lane_index(),
+        numbers ? divide(term, sum) : bits_as<float>(0x7fc00000u));
 }
 
 ATLAS_DEVICE_KERNEL(route, RouteParams, kRouteThreads) {
@@ -107,16 +54,13 @@ ATLAS_DEVICE_KERNEL(route, RouteParams, kRouteThreads) {
     return;
   }
   const float* logits = params.logits + row * params.logits_stride;
-  const LaneLogits own(logits, params.experts);
+  LaneLogits own(logits, params.experts);
+  own.arrive();
   const bool numbers = all(own.numbers());
-  Ranked best = own.after({0xffffffffu, 0}), chosen = {0, 0};
-  for (uint32_t j = 0; j < top; ++j) {
-    const uint32_t order = warp_max(best.order);
-    const uint32_t expert = warp_min(best.order == order ? best.expert : 0xffffffffu);
-    if (lane_index() == j) chosen = {order, expert};
-    if (best.order == order && best.expert == expert) best = own.after({order, expert});
-  }
-  store_choice(params, row, chosen, numbers);
+  const Ranked chosen = choose_in_turn(own, top);
+  const uint32_t most = shuffle(chosen.order, 0);
+  if (lane_index() < top) store(params.chosen + row * top + lane_index(), chosen.expert);
+  store_weight(params, row, term_of(chosen.order, most), most, numbers);
 }
 
 /// A block sorts the choices of kGroupedExperts experts. Each warp takes a run of choices, in their
@@ -210,123 +154,154 @@ ATLAS_DEVICE_KERNEL(group_experts, GroupExpertsParams, kGroupThreads) {
   }
 }
 
-/// Where a warp's order stands among its 32 in descending order, of equal ones the lower lane's
-/// first. `staged` holds all of them.
-ATLAS_DEVICE uint32_t warp_rank(uint32_t order, const uint32_t* staged) {
+/// Shared memory of choose_experts, in bytes.
+struct ChooseShared {
+  static constexpr uint32_t kKeys = 0;                             // of a warp: uint64[2, 32]
+  static constexpr uint32_t kMosts = kKeys + kChooseThreads * 16;  // of a warp: [32]
+  static constexpr uint32_t kRows = kMosts + kChooseThreads * 4;   // [row]: its largest order
+  static constexpr uint32_t kTerms = kRows + kChooseRuns * 4;      // [row, top]
+  static constexpr uint32_t kChosen = kTerms + kChooseChoices * 4;
+  static constexpr uint32_t kNumbers = kChosen + kChooseChoices * 4;  // [row, words, 32]
+  static constexpr uint32_t kBytes = kNumbers + kChooseRuns * device::kWarpLanes * 4;
+};
+static_assert(ChooseShared::kBytes <= kChooseSharedBytes);
+
+/// A row's choices, a lane each that has a rank below `top`. At least `top` lanes have a logit that
+/// is not below `least`, so every choice is among those that are not; some `top` they are, as a
+/// rule, and each counts those before itself. `mosts` has a word for each lane, `keys` has 0 there.
+ATLAS_DEVICE Ranked choose_together(const LaneLogits& own, uint32_t most, uint32_t top,
+                                    uint64_t* keys, uint32_t* mosts, uint32_t& rank) {
   using namespace device;
-  const uint32_t lane = lane_index(), own = lane / 4;
-  uint32_t rank = 0;
+  const uint32_t lane = lane_index();
+  store(mosts + lane, most / 2);
+  warp_barrier();  // those of all lanes are there, and keys are 0
+  // Without their last bit, so that the sign of a difference says which is larger.
+  const uint32_t half = most / 2;
+  uint32_t above[2] = {0, 0};
   ATLAS_UNROLL
-  for (uint32_t quad = 0; quad < kWarpLanes / 4; ++quad) {
-    const Words4 others = load_as<Words4>(staged + 4 * quad);
-    const uint32_t above = quad < own ? order - 1 : order;
+  for (uint32_t i = 0; i < kWarpLanes; i += 4) {
+    const Words4 others = load_as<Words4>(mosts + i);
     ATLAS_UNROLL
-    for (uint32_t j = 0; j < 4; ++j) rank += others.w[j] > above ? 1 : 0;
+    for (uint32_t j = 0; j < 4; ++j) above[j % 2] += (half - others.w[j]) >> 31;
   }
-  const Words4 near = load_as<Words4>(staged + 4 * own);
+  const uint32_t least = 2 * warp_min(above[0] + above[1] < top ? half : 0x7fffffffu);
+  uint32_t count = 0;
+  own.each([&](uint32_t order, uint32_t) { count += (least / 2 - 1 - order / 2) >> 31; });
+  const uint32_t all_counts = warp_add(count);
+  if (all_counts > kWarpLanes) {
+    rank = lane;
+    return choose_in_turn(own, top);
+  }
+  uint32_t before = 0;  // of lower lanes
   ATLAS_UNROLL
-  for (uint32_t j = 0; j < 3; ++j) rank += j < lane % 4 && near.w[j] == order ? 1 : 0;
-  return rank;
+  for (uint32_t bit = 0; bit < 6; ++bit) {
+    before += count_bits(ballot((count >> bit & 1) != 0) & ((1u << lane) - 1)) << bit;
+  }
+  // What cannot be chosen goes to a place that nobody reads: a store without a condition.
+  uint64_t *to = keys + before, *unread = keys + kWarpLanes + lane;
+  own.each([&](uint32_t order, uint32_t expert) {
+    store(order >= least ? to : unread, uint64_t{order} << 10 | (expert ^ 1023));
+    to += order >= least ? 1 : 0;
+  });
+  warp_barrier();  // keys are there
+  const uint64_t key = load(keys + lane);
+  rank = lane < all_counts ? 0 : kWarpLanes;
+  ATLAS_ROLLED
+  for (uint32_t first = 0; first < all_counts; first += kWarpLanes / 2) {
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < kWarpLanes / 2; ++i) {
+      rank += static_cast<uint32_t>((key - load(keys + first + i)) >> 63);
+    }
+  }
+  return {static_cast<uint32_t>(key >> 10), static_cast<uint32_t>(key & 1023) ^ 1023};
 }
 
-/// One block. Each run of 32 logits is sorted by a warp, then a warp a row merges its runs: lane i
-/// has the best that is left of run i. At last every thread counts the choices before a place.
-ATLAS_DEVICE_KERNEL(choose_experts, ChooseExpertsParams, kChooseThreads) {
+/// One block: a warp chooses for a row, then a warp gives places to 32 experts: behind the choices
+/// of lower ones, in the order of rows.
+ATLAS_EARLY_KERNEL(choose_experts, ChooseExpertsParams, kChooseThreads, 1) {
   using namespace device;
-  constexpr uint32_t kWarps = kChooseThreads / kWarpLanes, kHeld = kChooseRuns / kWarps;
-  constexpr uint32_t kNoOrder = 1;  // below that of every logit, and not the lowest number
+  constexpr uint32_t kWarps = kChooseThreads / kWarpLanes;
   const RouteParams& route = params.route;
-  const uint32_t experts = route.experts, top = route.top, rows = load(route.row_count);
+  const GroupExpertsParams& group = params.group;
+  const uint32_t experts = route.experts, top = route.top;
+  const uint32_t words = blocks_of(experts, kWarpLanes), lane = lane_index();
+  uint64_t* keys = shared_memory<uint64_t>(ChooseShared::kKeys) + warp_index() * 2 * kWarpLanes;
+  uint32_t* mosts = shared_memory<uint32_t>(ChooseShared::kMosts) + warp_index() * kWarpLanes;
+  uint32_t* row_mosts = shared_memory<uint32_t>(ChooseShared::kRows);  // 0: there is a NaN
+  float* terms = shared_memory<float>(ChooseShared::kTerms);
+  uint32_t* all_chosen = shared_memory<uint32_t>(ChooseShared::kChosen);
+  uint32_t* numbers = shared_memory<uint32_t>(ChooseShared::kNumbers);  // choice + 1; 0: not chosen
+
+  store(keys + lane, uint64_t{0});
+  for (uint32_t i = 4 * thread_index(); i < kChooseRuns * kWarpLanes; i += 4 * kChooseThreads) {
+    store_as<Words4>(numbers + i, {{0, 0, 0, 0}});
+  }
+  block_barrier();  // numbers are 0
+  previous_done();
+  // Row 0 is there whatever the count says, so it is asked for beside the count.
+  const uint32_t rows = load(route.row_count);
+  LaneLogits own(route.logits, warp_index() == 0 ? experts : 0);
+  own.arrive();
+  bool whole = all(own.numbers());
   if (!chooses_together(experts, top, rows)) return;
-  const uint32_t of_row = blocks_of(experts, kWarpLanes), runs = rows * of_row;
-  const uint32_t warp = warp_index(), lane = lane_index();
-  uint32_t* orders = shared_memory<uint32_t>();           // [run, 32], descending
-  uint32_t* sorted = orders + kChooseRuns * kWarpLanes;   // their experts
-  uint32_t* numbers = sorted + kChooseRuns * kWarpLanes;  // of a run: whether it has no NaN
-  uint32_t* keys = numbers + kChooseRuns;                 // [row, top]: expert, then place in all
-
-  const uint32_t rows_apart = kWarps / of_row, columns_apart = kWarps - rows_apart * of_row;
-  uint32_t row = warp / of_row, column = warp - row * of_row;
-  float held[kHeld];
-  uint32_t ids[kHeld];
-  ATLAS_UNROLL
-  for (uint32_t i = 0; i < kHeld; ++i) {  // all are under way before the first is used
-    ids[i] = column * kWarpLanes + lane;
-    held[i] = 0.0f;
-    if (warp + i * kWarps < runs && ids[i] < experts) {
-      held[i] = load(route.logits + row * route.logits_stride + ids[i]);
+  for (uint32_t row = warp_index(); row < rows; row += kWarps) {
+    if (row != 0) {
+      own = LaneLogits(route.logits + row * route.logits_stride, experts);
+      store(keys + lane, uint64_t{0});
+      own.arrive();
+      whole = all(own.numbers());
     }
-    row += rows_apart;
-    column += columns_apart;
-    if (column >= of_row) {
-      column -= of_row;
-      ++row;
+    const uint32_t most = own.most(), row_most = warp_max(most);
+    uint32_t rank = 0;
+    const Ranked chosen = choose_together(own, most, top, keys, mosts, rank);
+    if (rank < top) {
+      const uint32_t choice = row * top + rank;
+      store(route.chosen + choice, chosen.expert);
+      store(all_chosen + choice, chosen.expert);
+      store(terms + choice, term_of(chosen.order, row_most));
+      store(numbers + row * words * kWarpLanes + chosen.expert, rank + 1);
     }
-  }
-  ATLAS_UNROLL
-  for (uint32_t i = 0; i < kHeld; ++i) {
-    const uint32_t run = warp + i * kWarps;
-    if (run >= runs) break;
-    store(orders + run * kWarpLanes + lane, ids[i] < experts ? order_of(held[i]) : kNoOrder);
-    store(sorted + run * kWarpLanes + lane, ids[i]);
-    const bool whole = all(held[i] == held[i]);
-    if (lane == 0) store(numbers + run, whole ? 1u : 0u);
-  }
-  warp_barrier();  // a warp's runs are there before its lanes read them
-  ATLAS_ROLLED
-  for (uint32_t run = warp; run < runs; run += kWarps) {
-    const uint32_t begin = run * kWarpLanes, order = load(orders + begin + lane);
-    const uint32_t id = load(sorted + begin + lane), rank = warp_rank(order, orders + begin);
-    warp_barrier();  // all have read the run before it is put in order
-    store(orders + begin + rank, order);
-    store(sorted + begin + rank, id);
-  }
-  block_barrier();  // all runs are sorted
-
-  for (row = warp; row < rows; row += kWarps) {
-    const uint32_t first = row * of_row, begin = (first + lane) * kWarpLanes;
-    const bool has_run = lane < of_row;
-    uint32_t at = 0, order = 0, next = 0;
-    if (has_run) {
-      order = load(orders + begin);
-      next = load(orders + begin + 1);
-    }
-    Ranked chosen = {0, 0};
-    ATLAS_ROLLED
-    for (uint32_t j = 0; j < top; ++j) {
-      const uint32_t most = warp_max(order);
-      const uint32_t from = lowest_bit(ballot(order == most));  // lower runs have lower experts
-      const uint32_t place = shuffle(begin + at, from);
-      if (lane == j) chosen = {most, place};
-      if (lane == from) {
-        ++at;
-        order = next;
-        next = at + 1 < kWarpLanes ? load(orders + begin + at + 1) : 0;
-      }
-    }
-    if (lane < top) {
-      chosen.expert = load(sorted + chosen.expert);
-      const uint32_t choice = row * top + lane;
-      store(keys + choice, chosen.expert << 16 | choice);
-    }
-    store_choice(route, row, chosen, all(!has_run || load(numbers + first + lane) != 0));
+    if (lane == 0) store(row_mosts + row, whole ? row_most : 0u);
+    warp_barrier();  // keys have been read before those of the next row
   }
   block_barrier();  // all choices are there
 
-  // An expert's first place is the number of choices of lower ones, a choice's that of those
-  // before.
   const uint32_t choices = rows * top;
-  for (uint32_t i = thread_index(); i <= experts + choices; i += kChooseThreads) {
-    const bool is_expert = i <= experts;
-    const uint32_t choice = i - experts - 1, key = is_expert ? i << 16 : load(keys + choice);
-    uint32_t before = 0;
-    for (uint32_t k = 0; k < choices; ++k) before += load(keys + k) < key ? 1 : 0;
-    if (is_expert) {
-      store(params.group.offsets + i, before);
-    } else {
-      store(params.group.place + choice, before);
-      store(params.group.source + before, choice / top);
+  for (uint32_t word = warp_index(); word < words; word += kWarps) {
+    const uint32_t expert = word * kWarpLanes + lane;
+    const uint32_t* of_rows = numbers + expert;
+    uint32_t place = 0;
+    for (uint32_t i = lane; i < choices; i += kWarpLanes) {
+      place += load(all_chosen + i) / kWarpLanes < word ? 1 : 0;
     }
+    place = warp_add(place);
+    // Of four rows at a time: their numbers are under way together.
+    const auto each_row = [&](const auto& body) {
+      for (uint32_t first = 0; first < rows; first += 4) {
+        uint32_t held[4];
+        ATLAS_UNROLL
+        for (uint32_t k = 0; k < 4; ++k) {
+          held[k] = first + k < rows ? load(of_rows + (first + k) * words * kWarpLanes) : 0;
+        }
+        ATLAS_UNROLL
+        for (uint32_t k = 0; k < 4; ++k) body(first + k, held[k]);
+      }
+    };
+    each_row([&](uint32_t, uint32_t number) {
+      place += count_bits(ballot(number != 0) & ((1u << lane) - 1));
+    });
+    if (expert < experts) store(group.offsets + expert, place);
+    each_row([&](uint32_t row, uint32_t number) {
+      if (number == 0) return;
+      store(group.place + row * top + number - 1, place);
+      store(group.source + place, row);
+      ++place;
+    });
+    if (expert + 1 == experts) store(group.offsets + experts, place);
+  }
+  for (uint32_t row = warp_index(); row < rows; row += kWarps) {
+    const uint32_t most = load(row_mosts + row);
+    store_weight(route, row, lane < top ? load(terms + row * top + lane) : 0.0f, most, most != 0);
   }
 }
 
@@ -337,7 +312,7 @@ ATLAS_DEVICE_KERNEL(combine_experts, CombineExpertsParams, kQuadThreads) {
   const CombinedRow<5> combined(params, row);
   const uint32_t i = 4 * (block_index<1>() * kQuadThreads + thread_index());
   store_quad(params.y + row * params.y_stride, i, params.n, has_quads(params.y, params.y_stride),
-             combined.quad(i));
+             combined.quad(i, [] {}));
 }
 
 }  // namespace atlas::kernels

@@ -59,10 +59,39 @@ ATLAS_DEVICE float block_norm_scale(const float* staged, uint32_t n, float epsil
   return load(shared);
 }
 
+/// Quads i, i + apart, ... of an array of n, as load_quad and store_quad have them, with one
+/// decision for all, so that they are under way together.
+template <uint32_t kCount>
+ATLAS_DEVICE void load_quads(Quad (&quads)[kCount], const float* x, uint32_t i, uint32_t apart,
+                             uint32_t n, bool aligned) {
+  const bool whole = aligned && i + (kCount - 1) * apart + 4 <= n;
+  if (whole) {
+    ATLAS_UNROLL
+    for (uint32_t q = 0; q < kCount; ++q) quads[q] = device::load_as<Quad>(x + i + q * apart);
+  } else {
+    ATLAS_UNROLL
+    for (uint32_t q = 0; q < kCount; ++q) quads[q] = load_quad(x, i + q * apart, n, aligned);
+  }
+}
+template <uint32_t kCount>
+ATLAS_DEVICE void store_quads(float* y, uint32_t i, uint32_t apart, uint32_t n, bool aligned,
+                              const Quad (&quads)[kCount]) {
+  const bool whole = aligned && i + (kCount - 1) * apart + 4 <= n;
+  if (whole) {
+    ATLAS_UNROLL
+    for (uint32_t q = 0; q < kCount; ++q) device::store_as<Quad>(y + i + q * apart, quads[q]);
+  } else {
+    ATLAS_UNROLL
+    for (uint32_t q = 0; q < kCount; ++q) store_quad(y, i + q * apart, n, aligned, quads[q]);
+  }
+}
+
 /// One stream of one row, at most kMost elements, four at a time of each of a block's threads;
-/// added(row, i) gives four of y. A kernel of few rows is a chain of memory's latencies: weights
-/// are asked for before the kernel before this one has ended, then kTogether of a thread's quads at
-/// once; with many rows, what counts is that blocks have few registers. The injected stream stands
+/// added(ys, row, i, is_there, meanwhile) gives kTogether quads of y and calls meanwhile() when
+/// their loads are under way. A kernel of few rows is a chain of memory's latencies: weights are
+/// asked for before the kernel before this one has ended, then kTogether of a thread's quads at
+/// once, and beside the count of rows, as grids bound memory; with many rows, what counts is that
+/// blocks have few registers, and that those without a row read nothing. The injected stream stands
 /// in shared memory, from where its squares are summed in 16 lanes.
 template <uint32_t kMost, uint32_t kThreads, uint32_t kTogether, typename Added>
 ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& added) {
@@ -77,52 +106,62 @@ ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& a
   float* normed = params.normed + row * params.normed_stride + s * params.normed_stream_stride;
   const bool x_aligned = has_quads(x, 0), weight_aligned = has_quads(weight, 0);
   Quad weights[kTogether];
-  ATLAS_UNROLL
-  for (uint32_t q = 0; q < kTogether; ++q) {
-    weights[q] = load_quad(weight, first + q * kApart, n, weight_aligned);
-  }
+  load_quads(weights, weight, first, kApart, n, weight_aligned);
   previous_done();
-  if (row >= load(params.row_count) || n > kMost) return;
-
+  if (grid_blocks() > kCombineInjectRows) {
+    if (row >= load(params.row_count)) return;
+  }
+  const uint32_t rows = n > kMost ? 0 : load(params.row_count);
   const float c = load(params.c + row * params.c_stride + s);
   ATLAS_UNROLL
   for (uint32_t begin = 0; begin < kQuads; begin += kTogether) {
     if (begin != 0 && begin * kApart >= n) break;
+    const uint32_t i = first + begin * kApart;
     Quad quads[kTogether], ys[kTogether];
+    float factor = 0.0f;
+    load_quads(quads, x, i, kApart, n, x_aligned);
+    added(ys, row, i, row < rows,
+          [&] { factor = 2.0f * sigmoid(divide(c, static_cast<float>(params.streams))); });
+    if (begin == 0 && row >= rows) return;
     ATLAS_UNROLL
     for (uint32_t q = 0; q < kTogether; ++q) {
-      const uint32_t i = first + (begin + q) * kApart;
-      quads[q] = load_quad(x, i, n, x_aligned);
-      ys[q] = added(row, i);
-    }
-    // Behind the loads, as it waits for one itself.
-    const float factor = 2.0f * sigmoid(divide(c, static_cast<float>(params.streams)));
-    ATLAS_UNROLL
-    for (uint32_t q = 0; q < kTogether; ++q) {
-      const uint32_t i = first + (begin + q) * kApart;
-      if (i >= n) continue;
       ATLAS_UNROLL
       for (uint32_t j = 0; j < 4; ++j) quads[q].f[j] = fma(factor, ys[q].f[j], quads[q].f[j]);
-      store_quad(staged, i, n, true, quads[q]);
-      store_quad(x, i, n, x_aligned, quads[q]);
     }
+    store_quads(staged, i, kApart, n, true, quads);
+    store_quads(x, i, kApart, n, x_aligned, quads);
   }
   const float scale = block_norm_scale(staged, n, params.epsilon, staged + kMost);
   const bool normed_aligned = has_quads(normed, 0);
+  const uint32_t k = params.streams * n, base = static_cast<uint32_t>(s) * n;
+  Quad outs[kTogether];
+  load_quads(outs, staged, first, kApart, n, true);
+  ATLAS_UNROLL
+  for (uint32_t q = 0; q < kTogether; ++q) {
+    ATLAS_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) outs[q].f[j] = (outs[q].f[j] * scale) * weights[q].f[j];
+  }
+  store_quads(normed, first, kApart, n, normed_aligned, outs);
+  const bool encodes = params.encoded != nullptr, encodes_whole = kTogether * kApart <= n;
+  if (encodes && encodes_whole) {
+    encode_quads(params.encoded, row, k, base + first, kApart, outs);
+  }
   ATLAS_UNROLL
   for (uint32_t q = 0; q < kQuads; ++q) {
     const uint32_t i = first + q * kApart;
     Quad out = {};
-    if (i < n) {
+    if (q < kTogether) {
+      if (encodes_whole) continue;
+      out = outs[q < kTogether ? q : 0];
+    } else if (i < n) {
       const Quad in = load_quad(staged, i, n, true);
-      const Quad by =
-          q < kTogether ? weights[q < kTogether ? q : 0] : load_quad(weight, i, n, weight_aligned);
+      const Quad by = load_quad(weight, i, n, weight_aligned);
       ATLAS_UNROLL
       for (uint32_t j = 0; j < 4; ++j) out.f[j] = (in.f[j] * scale) * by.f[j];
       store_quad(normed, i, n, normed_aligned, out);
     }
-    if (params.encoded != nullptr && (params.streams == 1 || i < n)) {
-      encode_quad(params.encoded, row, params.streams * n, static_cast<uint32_t>(s) * n + i, out);
+    if (encodes && (params.streams == 1 || i < n)) {
+      encode_quad(params.encoded, row, k, base + i, out);
     }
   }
 }
@@ -130,22 +169,27 @@ ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& a
 /// Grid (rows, streams).
 ATLAS_EARLY_KERNEL(inject_norm, InjectNormParams, kInjectNormThreads, 5) {
   const bool aligned = has_quads(params.y, params.y_stride);
-  inject_and_norm<kMaxInjectNorm, kInjectNormThreads, 4>(params, [&](uint64_t row, uint32_t i) {
-    return load_quad(params.y + row * params.y_stride, i, params.n, aligned);
-  });
+  inject_and_norm<kMaxInjectNorm, kInjectNormThreads, 4>(
+      params, [&](Quad(&ys)[4], uint64_t row, uint32_t i, bool, const auto& meanwhile) {
+        load_quads(ys, params.y + row * params.y_stride, i, 4 * kInjectNormThreads, params.n,
+                   aligned);
+        meanwhile();
+      });
 }
 
 /// Grid (rows, streams). Every stream's block puts the row together; that of stream 0 writes it.
 ATLAS_EARLY_KERNEL(combine_inject_norm, CombineInjectNormParams, kCombineInjectNormThreads, 1) {
   const CombineExpertsParams& combine = params.combine;
   inject_and_norm<kMaxCombineInjectNorm, kCombineInjectNormThreads, 1>(
-      params.inject, [&](uint64_t row, uint32_t i) {
-        const Quad sum = CombinedRow<10>(combine, row).quad(i);
+      params.inject,
+      [&](Quad(&ys)[1], uint64_t row, uint32_t i, bool is_there, const auto& meanwhile) {
+        const CombinedRow<10> combined(combine, row);
+        if (!is_there) return;
+        ys[0] = combined.quad(i, meanwhile);
         if (device::block_index<1>() == 0) {
           store_quad(combine.y + row * combine.y_stride, i, combine.n,
-                     has_quads(combine.y, combine.y_stride), sum);
+                     has_quads(combine.y, combine.y_stride), ys[0]);
         }
-        return sum;
       });
 }
 

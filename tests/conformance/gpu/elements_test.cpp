@@ -150,9 +150,11 @@ TEST_SUITE("conformance") {
       const uint32_t n = shape.n, streams = shape.groups;
       const uint64_t stride = uint64_t{streams} * n + pad, c_stride = streams + 1,
                      normed_stride = streams * (n + pad);
-      const auto x = twin.in_out("x", normal_values(kRows * stride, n));
-      const auto y = twin.input("y", wide_values(kRows * (n + pad), n + 1, 1.0f));
-      const auto c = twin.input("c", wide_values(kRows * c_stride, n + 2, 5.0f));
+      // The rows of a small grid, which are read whatever the count says; those of a large one end
+      // with the count.
+      const auto x = twin.in_out("x", normal_values((kRows + 1) * stride, n));
+      const auto y = twin.input("y", wide_values((kRows + 1) * (n + pad), n + 1, 1.0f));
+      const auto c = twin.input("c", wide_values((kRows + 1) * c_stride, n + 2, 5.0f));
       for (const uint32_t weight_stride : {0u, n}) {
         const auto weight = twin.input("weight", normal_values(uint64_t{streams} * n, n + 3));
         const auto normed = twin.in_out("normed", std::vector<float>(kRows * normed_stride, 9.0f));
@@ -167,7 +169,8 @@ TEST_SUITE("conformance") {
                           stride, normed_stride, streams, n, n, n + pad, weight_stride, 1e-6f},
             kRows + 1);
         twin.run_gpu(
-            "inject_norm", kInjectNormParamsDigest, kRows + 1,
+            "inject_norm", kInjectNormParamsDigest,
+            weight_stride == 0 ? kRows + 1 : kCombineInjectRows + 1,
             InjectNormParams{c.at(true), y.at(true), x.at(true), weight.at(true), normed.at(true),
                              row_count.at(true), c_stride, n + pad, stride, normed_stride, streams,
                              n, weight_stride, n + pad, 1e-6f, 0},

@@ -33,9 +33,9 @@ class Encodes {
   GpuTwin& twin() { return twin_; }
   const uint32_t* row_count() const { return row_count_; }
   uint64_t stride() const { return stride_; }
-  /// Rows of numbers; the last has a NaN.
-  float* values(const char* name, uint64_t width, uint32_t seed) {
-    std::vector<float> x = normal_values(kRows * width, seed, 3.0f);
+  /// Rows of numbers; the last that counts has a NaN.
+  float* values(const char* name, uint64_t width, uint32_t seed, uint32_t rows = kRows) {
+    std::vector<float> x = normal_values(rows * width, seed, 3.0f);
     x[kRows * width - 1] = std::numeric_limits<float>::quiet_NaN();
     x[(kRows - 1) * width] = std::numeric_limits<float>::quiet_NaN();
     return twin_.machine().in_out(name, x);
@@ -209,10 +209,11 @@ TEST_SUITE("conformance") {
     for_all([](Encodes& run, const Shape& shape, uint32_t pad) {
       const uint32_t n = shape.n, streams = shape.groups;
       const uint64_t x_stride = streams * n + pad;
-      const std::vector<float> streams_before = normal_values(kRows * x_stride, n);
+      // The grid's rows: of few, those behind the count are read as well.
+      const std::vector<float> streams_before = normal_values((kRows + 1) * x_stride, n);
       float* x = run.twin().machine().in_out("x", streams_before);
-      const float* added = run.values("added", n + pad, n + 1);
-      const float* c = run.twin().machine().input("c", normal_values(kRows * streams, n + 2));
+      const float* added = run.values("added", n + pad, n + 1, kRows + 1);
+      const float* c = run.twin().machine().input("c", normal_values((kRows + 1) * streams, n + 2));
       const float* weight = run.twin().machine().input("weight", normal_values(streams * n, 5));
       run.check(
           "inject_norm", kInjectNormParamsDigest,

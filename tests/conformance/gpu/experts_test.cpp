@@ -1,5 +1,6 @@
 // Kernels of a mixture of experts of every GPU pack: the bits of the CPU pack, ties and numbers
 // that are not finite included.
+#include <algorithm>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -128,7 +129,10 @@ TEST_SUITE("conformance") {
       for (const Shape& shape :
            {Shape{11, 0, 1, 1}, Shape{11, 0, 7, 7}, Shape{0, 0, 17, 3}, Shape{11, 0, 17, 3},
             Shape{11, 0, 128, 17}, Shape{1, 0, 512, 10}, Shape{8, 0, 512, 10}, Shape{7, 3, 513, 10},
-            Shape{3, 4, 1000, 32}, Shape{4, 6, 1024, 32}}) {
+            Shape{3, 4, 1000, 32}, Shape{4, 6, 1024, 32}, Shape{2, 5, 512, 10},
+            Shape{5, 4, 512, 22}, Shape{1, 3, 512, 1}, Shape{6, 2, 640, 8}, Shape{16, 0, 256, 8},
+            Shape{13, 0, 200, 16}, Shape{32, 0, 100, 8}, Shape{64, 0, 60, 4},
+            Shape{128, 0, 32, 2}}) {
         for (const uint32_t normalize : {0u, 1u}) {
           const auto [rows, first, experts, top] = shape;
           CAPTURE(platform);
@@ -138,7 +142,7 @@ TEST_SUITE("conformance") {
           REQUIRE(chooses_together(experts, top, rows));
           const uint64_t stride = experts + 3;
           GpuTwin twin(platform);
-          const auto all = odd_logits(11, experts, stride);
+          const auto all = odd_logits(std::max(11u, first + rows), experts, stride);
           const auto logits =
               twin.input("logits", std::vector<float>(all.begin() + first * stride, all.end()));
           const auto row_count = twin.input("row_count", std::vector<uint32_t>{rows});
@@ -195,19 +199,21 @@ TEST_SUITE("conformance") {
           CAPTURE(n);
           CAPTURE(shares);
           const uint64_t stride = n + pad, wide = streams * n + pad;
+          constexpr uint32_t kGrid = kRows + 1;  // whose rows are read whatever the count says
           std::vector<uint32_t> order(kRows * top);
           std::iota(order.begin(), order.end(), 0u);
           std::shuffle(order.begin(), order.end(), std::mt19937(n));
+          order.resize(kGrid * top, 0xffffffffu);
           GpuTwin twin(platform);
           const auto out = twin.input("out", normal_values(kRows * top * stride, n));
-          const auto weights = twin.input("weights", normal_values(kRows * top, n + 1));
+          const auto weights = twin.input("weights", normal_values(kGrid * top, n + 1));
           const auto place = twin.input("place", order);
-          const auto shared = twin.input("shared", normal_values(kRows * stride, n + 2));
-          const auto gate = twin.input("gate", normal_values(kRows * 3, n + 3, 3.0f));
+          const auto shared = twin.input("shared", normal_values(kGrid * stride, n + 2));
+          const auto gate = twin.input("gate", normal_values(kGrid * 3, n + 3, 3.0f));
           const auto row_count = twin.input("row_count", std::vector<uint32_t>{kRows});
           const auto y = twin.in_out("y", std::vector<float>(kRows * stride, 9.0f));
-          const auto c = twin.input("c", normal_values(kRows * streams, n + 4, 3.0f));
-          const auto x = twin.in_out("x", normal_values(kRows * wide, n + 5));
+          const auto c = twin.input("c", normal_values(kGrid * streams, n + 4, 3.0f));
+          const auto x = twin.in_out("x", normal_values(kGrid * wide, n + 5));
           const auto weight = twin.input("weight", normal_values(uint64_t{streams} * n, n + 6));
           const auto normed = twin.in_out("normed", std::vector<float>(kRows * wide, 9.0f));
           const auto fill = [&](bool gpu) {
@@ -244,18 +250,18 @@ TEST_SUITE("conformance") {
             return params;
           };
           const CombineInjectNormParams host = fill(false);
-          twin.pack().run("combine_experts", host.combine, kRows + 1);
+          twin.pack().run("combine_experts", host.combine, kGrid);
           twin.pack().run(
               "stream_inject",
               StreamInjectParams{host.inject.c, host.inject.y, host.inject.x, host.inject.row_count,
                                  streams, stride, wide, streams, n},
-              kRows + 1);
+              kGrid);
           twin.pack().run(
               "rms_norm",
               RmsNormParams{host.inject.x, host.inject.weight, host.inject.normed,
                             host.inject.row_count, wide, wide, streams, n, n, n, n, 1e-6f, nullptr},
-              kRows + 1);
-          twin.run_gpu("combine_inject_norm", kCombineInjectNormParamsDigest, kRows + 1, fill(true),
+              kGrid);
+          twin.run_gpu("combine_inject_norm", kCombineInjectNormParamsDigest, kGrid, fill(true),
                        top);
           CHECK(twin.same(y));
           CHECK(twin.same(x));
