@@ -25,23 +25,33 @@ class CombinedRow {
     }
   }
 
+  /// Whether all rows are aligned, and all their choices under way together.
+  ATLAS_DEVICE static bool is_whole(const CombineExpertsParams& params) {
+    return takes_quads(params) && params.top <= kAhead && params.n % 4 == 0 &&
+           has_quads(params.shared, params.shared_stride);
+  }
+
   /// Elements [i, i + 4) of y; those past the end are 0. Warps come whole. `meanwhile` is called
-  /// when the first loads are under way.
-  template <typename Meanwhile>
+  /// when the first loads are under way. With kWhole, is_whole() and i + 4 <= n.
+  template <bool kWhole = false, typename Meanwhile>
   ATLAS_DEVICE Quad quad(uint32_t i, const Meanwhile& meanwhile) const {
     using namespace device;
     const uint32_t n = params_.n, top = params_.top;
     Quad shared = {}, values[kAhead] = {}, sum = {};
-    if (shared_ != nullptr) shared = load_quad(shared_, i, n, has_quads(shared_, 0));
-    ask(values, 0, i);
+    if (kWhole && shared_ != nullptr) {
+      shared = load_as<Quad>(shared_ + i);
+    } else if (shared_ != nullptr) {
+      shared = load_quad(shared_, i, n, has_quads(shared_, 0));
+    }
+    ask<kWhole>(values, 0, i);
     meanwhile();
     const bool gated = shared_ != nullptr && params_.shared_gate != nullptr;
     const float factor = gated ? sigmoid(gate_) : 1.0f;
     add_choices(sum, values, 0);
     constexpr uint32_t kNext = kAhead < 5 ? kAhead : 5;
-    for (uint32_t first = kAhead; first < top; first += kNext) {
+    for (uint32_t first = kAhead; !kWhole && first < top; first += kNext) {
       Quad next[kNext] = {};
-      ask(next, first, i);
+      ask<false>(next, first, i);
       add_choices(sum, next, first);
     }
     if (shared_ != nullptr) add(sum, factor, shared);
@@ -49,6 +59,9 @@ class CombinedRow {
   }
 
  private:
+  ATLAS_DEVICE static bool takes_quads(const CombineExpertsParams& params) {
+    return has_quads(params.x, params.x_stride) && params.x_stride >> 30 == 0;
+  }
   ATLAS_DEVICE static void add(Quad& sum, float scale, const Quad& value) {
     ATLAS_UNROLL
     for (uint32_t e = 0; e < 4; ++e) sum.f[e] = device::fma(scale, value.f[e], sum.f[e]);
@@ -64,7 +77,7 @@ class CombinedRow {
   }
 
   /// Quads at i of kCount choices from `first` on.
-  template <uint32_t kCount>
+  template <bool kWhole, uint32_t kCount>
   ATLAS_DEVICE void ask(Quad (&values)[kCount], uint32_t first, uint32_t i) const {
     using namespace device;
     uint32_t places[kCount];
@@ -72,7 +85,7 @@ class CombinedRow {
     for (uint32_t j = 0; j < kCount; ++j) places[j] = shuffle(place_, first + j);
     // One decision for all, so that they are under way together, with a short multiplication each.
     const uint64_t row_bytes = params_.x_stride * sizeof(float);
-    if (has_quads(params_.x, params_.x_stride) && row_bytes >> 32 == 0 && i + 4 <= params_.n) {
+    if (kWhole || (takes_quads(params_) && i + 4 <= params_.n)) {
       const auto* x = reinterpret_cast<const uint8_t*>(params_.x + i);
       ATLAS_UNROLL
       for (uint32_t j = 0; j < kCount; ++j) {

@@ -271,6 +271,7 @@ ATLAS_EARLY_KERNEL(choose_experts, ChooseExpertsParams, kChooseThreads, 1) {
     const uint32_t expert = word * kWarpLanes + lane;
     const uint32_t* of_rows = numbers + expert;
     uint32_t place = 0;
+    ATLAS_ROLLED
     for (uint32_t i = lane; i < choices; i += kWarpLanes) {
       place += load(all_chosen + i) / kWarpLanes < word ? 1 : 0;
     }
@@ -284,7 +285,9 @@ ATLAS_EARLY_KERNEL(choose_experts, ChooseExpertsParams, kChooseThreads, 1) {
           held[k] = first + k < rows ? load(of_rows + (first + k) * words * kWarpLanes) : 0;
         }
         ATLAS_UNROLL
-        for (uint32_t k = 0; k < 4; ++k) body(first + k, held[k]);
+        for (uint32_t k = 0; k < 4; ++k) {
+          if (first + k < rows) body(first + k, held[k]);
+        }
       }
     };
     each_row([&](uint32_t, uint32_t number) {

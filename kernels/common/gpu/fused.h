@@ -60,11 +60,11 @@ ATLAS_DEVICE float block_norm_scale(const float* staged, uint32_t n, float epsil
 }
 
 /// Quads i, i + apart, ... of an array of n, as load_quad and store_quad have them, with one
-/// decision for all, so that they are under way together.
-template <uint32_t kCount>
+/// decision for all, so that they are under way together; with kWhole there is none.
+template <bool kWhole, uint32_t kCount>
 ATLAS_DEVICE void load_quads(Quad (&quads)[kCount], const float* x, uint32_t i, uint32_t apart,
                              uint32_t n, bool aligned) {
-  const bool whole = aligned && i + (kCount - 1) * apart + 4 <= n;
+  const bool whole = kWhole || (aligned && i + (kCount - 1) * apart + 4 <= n);
   if (whole) {
     ATLAS_UNROLL
     for (uint32_t q = 0; q < kCount; ++q) quads[q] = device::load_as<Quad>(x + i + q * apart);
@@ -73,10 +73,10 @@ ATLAS_DEVICE void load_quads(Quad (&quads)[kCount], const float* x, uint32_t i, 
     for (uint32_t q = 0; q < kCount; ++q) quads[q] = load_quad(x, i + q * apart, n, aligned);
   }
 }
-template <uint32_t kCount>
+template <bool kWhole, uint32_t kCount>
 ATLAS_DEVICE void store_quads(float* y, uint32_t i, uint32_t apart, uint32_t n, bool aligned,
                               const Quad (&quads)[kCount]) {
-  const bool whole = aligned && i + (kCount - 1) * apart + 4 <= n;
+  const bool whole = kWhole || (aligned && i + (kCount - 1) * apart + 4 <= n);
   if (whole) {
     ATLAS_UNROLL
     for (uint32_t q = 0; q < kCount; ++q) device::store_as<Quad>(y + i + q * apart, quads[q]);
@@ -87,26 +87,27 @@ ATLAS_DEVICE void store_quads(float* y, uint32_t i, uint32_t apart, uint32_t n, 
 }
 
 /// One stream of one row, at most kMost elements, four at a time of each of a block's threads;
-/// added(ys, row, i, is_there, meanwhile) gives kTogether quads of y and calls meanwhile() when
-/// their loads are under way. A kernel of few rows is a chain of memory's latencies: weights are
-/// asked for before the kernel before this one has ended, then kTogether of a thread's quads at
-/// once, and beside the count of rows, as grids bound memory; with many rows, what counts is that
-/// blocks have few registers, and that those without a row read nothing. The injected stream stands
-/// in shared memory, from where its squares are summed in 16 lanes.
-template <uint32_t kMost, uint32_t kThreads, uint32_t kTogether, typename Added>
+/// added.ask<kWhole>(ys, row, i, is_there, meanwhile) gives kTogether quads of y and calls
+/// meanwhile() when their loads are under way. A kernel of few rows is a chain of memory's
+/// latencies: weights are asked for before the kernel before this one has ended, then kTogether of
+/// a thread's quads at once, and beside the count of rows, as grids bound memory; with many rows,
+/// what counts is that blocks have few registers, and that those without a row read nothing. The
+/// injected stream stands in shared memory, from where its squares are summed in 16 lanes. kWhole:
+/// the stream is kTogether quads of each thread, and all memory aligned.
+template <bool kWhole, uint32_t kMost, uint32_t kThreads, uint32_t kTogether, typename Added>
 ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& added) {
   using namespace device;
-  constexpr uint32_t kApart = 4 * kThreads, kQuads = blocks_of(kMost, kApart);
+  constexpr uint32_t kApart = 4 * kThreads, kQuads = kWhole ? kTogether : blocks_of(kMost, kApart);
   static_assert(kApart % kEncodedPad == 0);
   const uint64_t row = block_index(), s = block_index<1>();
-  const uint32_t n = params.n, first = 4 * thread_index();
+  const uint32_t n = kWhole ? kTogether * kApart : params.n, first = 4 * thread_index();
   float* staged = shared_memory<float>();
   float* x = params.x + row * params.x_stride + s * n;
   const float* weight = params.weight + s * params.weight_stream_stride;
   float* normed = params.normed + row * params.normed_stride + s * params.normed_stream_stride;
   const bool x_aligned = has_quads(x, 0), weight_aligned = has_quads(weight, 0);
   Quad weights[kTogether];
-  load_quads(weights, weight, first, kApart, n, weight_aligned);
+  load_quads<kWhole>(weights, weight, first, kApart, n, weight_aligned);
   previous_done();
   if (grid_blocks() > kCombineInjectRows) {
     if (row >= load(params.row_count)) return;
@@ -119,78 +120,114 @@ ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& a
     const uint32_t i = first + begin * kApart;
     Quad quads[kTogether], ys[kTogether];
     float factor = 0.0f;
-    load_quads(quads, x, i, kApart, n, x_aligned);
-    added(ys, row, i, row < rows,
-          [&] { factor = 2.0f * sigmoid(divide(c, static_cast<float>(params.streams))); });
+    load_quads<kWhole>(quads, x, i, kApart, n, x_aligned);
+    added.template ask<kWhole>(ys, row, i, row < rows, [&] {
+      factor = 2.0f * sigmoid(divide(c, static_cast<float>(params.streams)));
+    });
     if (begin == 0 && row >= rows) return;
     ATLAS_UNROLL
     for (uint32_t q = 0; q < kTogether; ++q) {
       ATLAS_UNROLL
       for (uint32_t j = 0; j < 4; ++j) quads[q].f[j] = fma(factor, ys[q].f[j], quads[q].f[j]);
     }
-    store_quads(staged, i, kApart, n, true, quads);
-    store_quads(x, i, kApart, n, x_aligned, quads);
+    store_quads<kWhole>(staged, i, kApart, n, true, quads);
+    store_quads<kWhole>(x, i, kApart, n, x_aligned, quads);
   }
   const float scale = block_norm_scale(staged, n, params.epsilon, staged + kMost);
   const bool normed_aligned = has_quads(normed, 0);
   const uint32_t k = params.streams * n, base = static_cast<uint32_t>(s) * n;
   Quad outs[kTogether];
-  load_quads(outs, staged, first, kApart, n, true);
+  load_quads<kWhole>(outs, staged, first, kApart, n, true);
   ATLAS_UNROLL
   for (uint32_t q = 0; q < kTogether; ++q) {
     ATLAS_UNROLL
     for (uint32_t j = 0; j < 4; ++j) outs[q].f[j] = (outs[q].f[j] * scale) * weights[q].f[j];
   }
-  store_quads(normed, first, kApart, n, normed_aligned, outs);
-  const bool encodes = params.encoded != nullptr, encodes_whole = kTogether * kApart <= n;
-  if (encodes && encodes_whole) {
-    encode_quads(params.encoded, row, k, base + first, kApart, outs);
-  }
-  ATLAS_UNROLL
-  for (uint32_t q = 0; q < kQuads; ++q) {
-    const uint32_t i = first + q * kApart;
-    Quad out = {};
-    if (q < kTogether) {
-      if (encodes_whole) continue;
-      out = outs[q < kTogether ? q : 0];
-    } else if (i < n) {
-      const Quad in = load_quad(staged, i, n, true);
-      const Quad by = load_quad(weight, i, n, weight_aligned);
-      ATLAS_UNROLL
-      for (uint32_t j = 0; j < 4; ++j) out.f[j] = (in.f[j] * scale) * by.f[j];
-      store_quad(normed, i, n, normed_aligned, out);
-    }
-    if (encodes && (params.streams == 1 || i < n)) {
-      encode_quad(params.encoded, row, k, base + i, out);
+  store_quads<kWhole>(normed, first, kApart, n, normed_aligned, outs);
+  const bool encodes = params.encoded != nullptr;
+  if constexpr (kWhole) {
+    if (encodes) encode_quads(params.encoded, row, k, base + first, kApart, outs);
+  } else {
+    ATLAS_UNROLL
+    for (uint32_t q = 0; q < kQuads; ++q) {
+      const uint32_t i = first + q * kApart;
+      Quad out = {};
+      if (q < kTogether) {
+        out = outs[q < kTogether ? q : 0];
+      } else if (i < n) {
+        const Quad in = load_quad(staged, i, n, true);
+        const Quad by = load_quad(weight, i, n, weight_aligned);
+        ATLAS_UNROLL
+        for (uint32_t j = 0; j < 4; ++j) out.f[j] = (in.f[j] * scale) * by.f[j];
+        store_quad(normed, i, n, normed_aligned, out);
+      }
+      if (encodes && (params.streams == 1 || i < n)) {
+        encode_quad(params.encoded, row, k, base + i, out);
+      }
     }
   }
 }
+
+/// The same for any shape. That of one width, all aligned, is code of its own: a third of the
+/// instructions, which one after the other take their time where each is run once.
+template <uint32_t kMost, uint32_t kThreads, uint32_t kTogether, typename Added>
+ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& added) {
+  const uint64_t strides = params.x_stride | params.normed_stride | params.normed_stream_stride |
+                           params.weight_stream_stride;
+  if (params.n == 4 * kThreads * kTogether && has_quads(params.x, strides) &&
+      has_quads(params.weight, 0) && has_quads(params.normed, 0) && added.is_whole()) {
+    inject_and_norm<true, kMost, kThreads, kTogether>(params, added);
+  } else {
+    inject_and_norm<false, kMost, kThreads, kTogether>(params, added);
+  }
+}
+
+/// y of inject_norm.
+struct AddedRow {
+  const InjectNormParams& params;
+  ATLAS_DEVICE bool is_whole() const { return has_quads(params.y, params.y_stride); }
+  template <bool kWhole, typename Meanwhile>
+  ATLAS_DEVICE void ask(Quad (&ys)[4], uint64_t row, uint32_t i, bool,
+                        const Meanwhile& meanwhile) const {
+    load_quads<kWhole>(ys, params.y + row * params.y_stride, i, 4 * kInjectNormThreads, params.n,
+                       has_quads(params.y, params.y_stride));
+    meanwhile();
+  }
+};
 
 /// Grid (rows, streams).
 ATLAS_EARLY_KERNEL(inject_norm, InjectNormParams, kInjectNormThreads, 5) {
-  const bool aligned = has_quads(params.y, params.y_stride);
-  inject_and_norm<kMaxInjectNorm, kInjectNormThreads, 4>(
-      params, [&](Quad(&ys)[4], uint64_t row, uint32_t i, bool, const auto& meanwhile) {
-        load_quads(ys, params.y + row * params.y_stride, i, 4 * kInjectNormThreads, params.n,
-                   aligned);
-        meanwhile();
-      });
+  inject_and_norm<kMaxInjectNorm, kInjectNormThreads, 4>(params, AddedRow{params});
 }
 
-/// Grid (rows, streams). Every stream's block puts the row together; that of stream 0 writes it.
+/// The row that combine_inject_norm puts together; stream 0's block writes it.
+struct AddedExperts {
+  const CombineExpertsParams& params;
+  uint32_t n;  // of the stream
+  ATLAS_DEVICE bool is_whole() const {
+    return params.n == n && CombinedRow<10>::is_whole(params) &&
+           has_quads(params.y, params.y_stride);
+  }
+  template <bool kWhole, typename Meanwhile>
+  ATLAS_DEVICE void ask(Quad (&ys)[1], uint64_t row, uint32_t i, bool is_there,
+                        const Meanwhile& meanwhile) const {
+    const CombinedRow<10> combined(params, row);
+    if (!is_there) return;
+    ys[0] = combined.template quad<kWhole>(i, meanwhile);
+    if (device::block_index<1>() != 0) return;
+    float* y = params.y + row * params.y_stride;
+    if (kWhole) {
+      device::store_as<Quad>(y + i, ys[0]);
+    } else {
+      store_quad(y, i, params.n, has_quads(params.y, params.y_stride), ys[0]);
+    }
+  }
+};
+
+/// Grid (rows, streams). Every stream's block puts the row together.
 ATLAS_EARLY_KERNEL(combine_inject_norm, CombineInjectNormParams, kCombineInjectNormThreads, 1) {
-  const CombineExpertsParams& combine = params.combine;
   inject_and_norm<kMaxCombineInjectNorm, kCombineInjectNormThreads, 1>(
-      params.inject,
-      [&](Quad(&ys)[1], uint64_t row, uint32_t i, bool is_there, const auto& meanwhile) {
-        const CombinedRow<10> combined(combine, row);
-        if (!is_there) return;
-        ys[0] = combined.quad(i, meanwhile);
-        if (device::block_index<1>() == 0) {
-          store_quad(combine.y + row * combine.y_stride, i, combine.n,
-                     has_quads(combine.y, combine.y_stride), ys[0]);
-        }
-      });
+      params.inject, AddedExperts{params.combine, params.inject.n});
 }
 
 }  // namespace atlas::kernels

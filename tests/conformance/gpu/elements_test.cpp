@@ -18,7 +18,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 struct Shape {
   uint32_t groups, n;
 };
-const std::vector<Shape> kShapes = {{1, 1}, {2, 7}, {3, 16}, {5, 17}, {4, 130}, {4, 1028}};
+const std::vector<Shape> kShapes = {{1, 1},   {2, 7},    {3, 16},  {5, 17},
+                                    {4, 130}, {4, 1028}, {2, 2560}};
 
 /// Calls body(twin, row_count, shape, pad, seed) for every platform, shape, alignment and order.
 /// Rows are `pad` elements longer than they need be.

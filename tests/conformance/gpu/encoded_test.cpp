@@ -17,8 +17,8 @@ constexpr uint32_t kRows = 3;
 struct Shape {
   uint32_t groups, n;
 };
-const std::vector<Shape> kRowShapes = {{1, 1},   {1, 7},    {1, 31},   {1, 32},  {1, 100},
-                                       {1, 128}, {1, 1028}, {1, 4096}, {2, 128}, {3, 640}};
+const std::vector<Shape> kRowShapes = {{1, 1},    {1, 7},    {1, 31},  {1, 32},  {1, 100}, {1, 128},
+                                       {1, 1028}, {1, 4096}, {2, 128}, {3, 640}, {2, 2560}};
 
 /// Memory of one kernel on one platform, and its checks.
 class Encodes {

@@ -191,8 +191,10 @@ TEST_SUITE("conformance") {
       uint32_t top, streams, n, pad;
     };
     for (const char* platform : kGpuPlatforms) {
-      for (const Shape& shape : {Shape{1, 1, 1, 0}, Shape{3, 2, 17, 1}, Shape{8, 3, 48, 3},
-                                 Shape{10, 4, 1028, 4}, Shape{11, 4, 2560, 0}}) {
+      for (const Shape& shape :
+           {Shape{1, 1, 1, 0}, Shape{3, 2, 17, 1}, Shape{8, 3, 48, 3}, Shape{10, 4, 1028, 4},
+            Shape{11, 4, 2560, 0}, Shape{10, 4, 2560, 0}, Shape{8, 3, 2560, 4},
+            Shape{10, 2, 2560, 1}}) {
         for (const bool shares : {false, true}) {
           const auto [top, streams, n, pad] = shape;
           CAPTURE(platform);
