@@ -746,12 +746,13 @@ TEST_CASE("planner: on GPUs few rows' products of different formats run beside o
   using Forks = std::map<uint32_t, std::vector<uint32_t>>;
   const Plan plan = plan_on("h200", &FakeQuant<ATLAS_BF16, false>::kApi);
   REQUIRE(kernels_of(plan, kDecode)[3] == "encode_test");
-  // v, which is smaller, then q and k, both after the encoding; attention after both.
+  // q and k, which are larger and may begin early, then v, both after the encoding; attention after
+  // both.
   CHECK(forks_of(plan, kDecode) == Forks{{5, {3}}, {6, {4, 5}}});
   const std::vector<Record>& records = plan.find(kDecode)->records;
-  CHECK(records[4].relocations[0].target.offset == 48 * sizeof(float));
-  CHECK(records[4].relocations[0].target.row_bytes == 16 * sizeof(float));
-  CHECK(records[5].relocations[0].target.row_bytes == 48 * sizeof(float));
+  CHECK(records[4].relocations[0].target.row_bytes == 48 * sizeof(float));
+  CHECK(records[5].relocations[0].target.offset == 48 * sizeof(float));
+  CHECK(records[5].relocations[0].target.row_bytes == 16 * sizeof(float));
   CHECK(forks_of(plan, kPrefill).empty());
   CHECK(forks_of(plan_on("cpu", &FakeQuant<ATLAS_BF16, false>::kApi), kDecode).empty());
   CHECK(forks_of(plan_on("strix-hip", &FakeQuant<ATLAS_BF16, false>::kApi), kDecode).empty());
