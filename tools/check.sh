@@ -32,7 +32,8 @@ tests() {  # tests PRESET NAME-OF-RUN CTEST-ARGS...: counts each test
   shift
   local log
   log=$(mktemp)
-  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error "$@" | tee "$log"
+  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$(nproc)" "$@" |
+    tee "$log"
   local total bad
   read -r bad total < <(sed -n 's/^.*% tests passed, \([0-9]*\) tests failed out of \([0-9]*\)$/\1 \2/p' "$log")
   rm -f "$log"
