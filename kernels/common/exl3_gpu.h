@@ -237,13 +237,16 @@ constexpr uint32_t exl3_few_outputs(Exl3Lanes form) {
 constexpr uint32_t exl3_few_blocks(Exl3Lanes form, uint32_t n, uint32_t turns) {
   return n / exl3_few_outputs(form) / turns;
 }
-/// Groups of outputs that a warp does one after the other, of a launch that has `blocks` with one:
+/// Groups of outputs that a warp does one after the other, at most: a block ends with 128 outputs.
+constexpr uint32_t exl3_few_most_turns(Exl3Lanes form) {
+  return 2 * exl3_few_outputs(form) <= kExl3Block ? 2 : 1;
+}
+/// And of a launch that has `blocks` with one:
 /// what a block does before and after its weights costs as much as a third of their decoding, so
 /// two where every unit of the device then still has three blocks or four, which hide one another's
 /// latencies (with 132 units 1,000 blocks are faster as 500, 800 slower as 400).
 constexpr uint32_t exl3_few_turns(Exl3Lanes form, uint64_t blocks, uint32_t units) {
-  const bool fits = 2 * exl3_few_outputs(form) <= kExl3Block;
-  return fits && blocks >= 7 * uint64_t{units} ? 2 : 1;
+  return blocks >= 7 * uint64_t{units} ? exl3_few_most_turns(form) : 1;
 }
 /// Weights under way to shared memory: so many pairs of a group. WMMA's come by registers.
 inline constexpr uint32_t kExl3Ahead = 4;

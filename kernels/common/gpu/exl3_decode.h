@@ -7,7 +7,7 @@
 //   windows,
 //               in its halves
 //   product     1 multiplication of 32 bits
-//   byte sum    1: a dp4a for a pair's first, onto the bits of f16 1024; the second's is elsewhere
+//   byte sum    1: dp4a onto the bits of f16 1024, or for a pair's second another unit's
 //   pair        0.5 to put two sums into a word, 0.5 packed f16 fma
 // so 4.4 or 5.0 a weight, and 0.03 for the neighbour's bits.
 #pragma once

@@ -41,7 +41,7 @@ ATLAS_DEVICE Exl3Work exl3_work(const Exl3FewParams& params) {
     if (device::block_index() >= params.first_block[p]) work.part = p;
   }
   work.block = device::block_index() - params.first_block[work.part];
-  work.turns = params.turns;
+  work.turns = exl3_few_most_turns(kExl3Lanes) == 1 ? 1 : params.turns;
   work.segment = device::block_index<2>();
   work.first = exl3_segment_begin(params.k, work.segment);
   work.blocks = exl3_segment_begin(params.k, work.segment + 1) - work.first;
