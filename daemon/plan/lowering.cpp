@@ -233,7 +233,8 @@ Status StepLowering::lower(const RmsNormOp& op) {
   ATLAS_RETURN_IF_ERROR(submit(launch, max_rows(op.x.domain)));
   written(op.y);
   if (op.to.width > kernels::kNormNarrow) {
-    can_encode(op.y, op.to, offsetof(kernels::RmsNormParams, encoded));
+    can_encode(op.y, op.to, offsetof(kernels::RmsNormParams, encoded),
+               offsetof(kernels::RmsNormParams, encoded_f16));
   }
   return {};
 }
@@ -394,7 +395,8 @@ Status StepLowering::lower(const StreamMixOp& op) {
   launch.params.n = static_cast<uint32_t>(op.u.width);
   ATLAS_RETURN_IF_ERROR(submit_rows(launch, rows(op.x)));
   written(op.u);
-  can_encode(rows(op.u), offsetof(kernels::StreamMixParams, encoded));
+  can_encode(rows(op.u), offsetof(kernels::StreamMixParams, encoded),
+             offsetof(kernels::StreamMixParams, encoded_f16));
   return {};
 }
 
@@ -514,13 +516,15 @@ Status StepLowering::inject_norm(const StreamInjectOp& inject, const RmsNormOp& 
     // It belongs to the experts, whose output is there now.
     step_.records.back().operation = combine.operation;
     step_.records.back().program_index = combine.program_index;
-    can_encode(norm.y, norm.to, offsetof(kernels::CombineInjectNormParams, inject.encoded));
+    can_encode(norm.y, norm.to, offsetof(kernels::CombineInjectNormParams, inject.encoded),
+               offsetof(kernels::CombineInjectNormParams, inject.encoded_f16));
     return {};
   }
   sdk::Launch<kernels::InjectNormParams> launch("inject_norm", kernels::kInjectNormParamsDigest);
   fill(launch, launch.params);
   ATLAS_RETURN_IF_ERROR(submit(launch, rows));
-  can_encode(norm.y, norm.to, offsetof(kernels::InjectNormParams, encoded));
+  can_encode(norm.y, norm.to, offsetof(kernels::InjectNormParams, encoded),
+             offsetof(kernels::InjectNormParams, encoded_f16));
   return {};
 }
 

@@ -73,7 +73,9 @@ Result<bool> StepLowering::linear_ending(const LinearOp& op, const NamedOperatio
       abi::call(context, builder_.quant(weight.plugin).api->plan_linear, &problem, &sink_));
   written(op.y);
   if (made->activation != op.y.activation) written(*made);
-  if (needed.encoded_offset != 0) can_encode(rows(*made), needed.encoded_offset);
+  if (needed.encoded_offset != 0 || needed.encoded_f16_offset != 0) {
+    can_encode(rows(*made), needed.encoded_offset, needed.encoded_f16_offset);
+  }
   return true;
 }
 

@@ -249,16 +249,19 @@ bool StepLowering::encoded_where_made(const Rows& x, const AtlasLinearNeeds& nee
   const auto maker = makers_.find(x.content);
   if (!gpu_ || maker == makers_.end()) return false;
   const std::string_view encoding = needed.input_encoding;
-  const bool wgmma = encoding == kernels::kWgmmaEncoding;
-  if (!wgmma && encoding != kernels::kBf16Encoding) return false;
+  const bool wgmma = encoding == kernels::kWgmmaEncoding || encoding == kernels::kHalfWgmmaEncoding;
+  const bool f16 = encoding == kernels::kHalfEncoding || encoding == kernels::kHalfWgmmaEncoding;
+  if (!wgmma && !f16 && encoding != kernels::kBf16Encoding) return false;
   const uint64_t row_bytes =
       wgmma ? kernels::wgmma_row_bytes(x.width) : kernels::bf16_row_bytes(x.width);
   if (needed.encoded_row_bytes != row_bytes) return false;
-  const auto [record, offset] = maker->second;
+  const size_t record = maker->second.record;
+  const uint32_t offset = f16 ? maker->second.encoded_f16 : maker->second.encoded;
+  if (offset == 0) return false;
   for (size_t i = record; i < step_.records.size(); ++i) {
     for (const AtlasRelocation& used : step_.records[i].relocations) {
       if (used.target.buffer == out.buffer) return false;
-      // It writes them in one encoding only.
+      // Of each kind of numbers it writes them in one encoding only.
       if (i == record && used.param_offset == offset) return false;
     }
   }
@@ -313,13 +316,15 @@ Status StepLowering::lower(const MoeOp& op) {
              shared_gated = token_rows("gated", shared);
   const Rows shared_out = token_rows("out", hidden);
   ATLAS_ASSIGN_OR_RETURN(const auto router, builder_.place(router_weights(op, hidden)));
-  ATLAS_ASSIGN_OR_RETURN(const auto up, builder_.place_experts(module, op.experts,
-                                                               {{"gate_proj", inner, hidden},
-                                                                {"up_proj", inner, hidden}}));
+  const bool normed = op.normed_rows;
+  ATLAS_ASSIGN_OR_RETURN(const auto up,
+                         builder_.place_experts(module, op.experts,
+                                                {{"gate_proj", inner, hidden, normed},
+                                                 {"up_proj", inner, hidden, normed}}));
   std::vector<PlacedWeight> shared_up, shared_down;
   if (shared != 0) {
-    ATLAS_ASSIGN_OR_RETURN(shared_up, builder_.place({{one + ".gate_proj", shared, hidden},
-                                                      {one + ".up_proj", shared, hidden}}));
+    ATLAS_ASSIGN_OR_RETURN(shared_up, builder_.place({{one + ".gate_proj", shared, hidden, normed},
+                                                      {one + ".up_proj", shared, hidden, normed}}));
     ATLAS_ASSIGN_OR_RETURN(shared_down, builder_.place({{one + ".down_proj", hidden, shared}}));
   }
   ATLAS_ASSIGN_OR_RETURN(
@@ -381,9 +386,9 @@ Status StepLowering::lower(const MoeOp& op) {
 
 /// The router, and the shared expert's gate behind it, so that one product can give both.
 std::vector<WeightName> StepLowering::router_weights(const MoeOp& op, uint64_t hidden) {
-  std::vector<WeightName> weights = {{op.module + ".gate", op.experts, hidden}};
+  std::vector<WeightName> weights = {{op.module + ".gate", op.experts, hidden, op.normed_rows}};
   if (op.shared_intermediate != 0 && op.shared_gate) {
-    weights.push_back({op.module + ".shared_expert_gate", 1, hidden});
+    weights.push_back({op.module + ".shared_expert_gate", 1, hidden, op.normed_rows});
   }
   return weights;
 }

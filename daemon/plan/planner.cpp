@@ -83,6 +83,7 @@ Result<PlanBuilder::Claimed> PlanBuilder::claim(const WeightName& weight) {
   query.n = weight.n;
   query.k = weight.k;
   query.tensors = tensors.data();
+  query.normed_rows = weight.normed_rows ? 1 : 0;
   const std::optional<DeclaredFormat> declared = declarations_.find(weight.module);
   std::string asked, other;
   for (const QuantBackend& backend : input_.quant) {
@@ -214,8 +215,8 @@ Result<std::vector<PlacedWeight>> PlanBuilder::place_experts(
     return known->second;
   }
   const auto claim_of = [&](uint32_t expert, const WeightName& projection) {
-    return claim(
-        {fmt::format("{}.{}.{}", module, expert, projection.module), projection.n, projection.k});
+    return claim({fmt::format("{}.{}.{}", module, expert, projection.module), projection.n,
+                  projection.k, projection.normed_rows});
   };
   ATLAS_ASSIGN_OR_RETURN(
       std::vector<PlacedWeight> placed, [&]() -> Result<std::vector<PlacedWeight>> {

@@ -1,6 +1,8 @@
 // Appends operations; every check of shapes is the planner's.
 #include "daemon/plan/step_builder.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 namespace atlas::plan {
@@ -75,6 +77,75 @@ void StepBuilder::sample(Value logits) {
 }
 void StepBuilder::draft_sample(Value logits) {
   add("draft_sample", DraftSampleOp{logits, program_.drafts++});
+}
+
+namespace {
+
+/// The columns of activations that hold a norm's outputs, or gated means of these, while a
+/// program's operations go by.
+class NormedColumns {
+ public:
+  bool has(const Value& value) const {
+    return std::any_of(columns_.begin(), columns_.end(), [&](const Value& one) {
+      return one.activation == value.activation && one.first <= value.first &&
+             value.first + value.width <= one.first + one.width;
+    });
+  }
+  void pass(const Operation& operation) {
+    const std::optional<Value> written = written_value(operation);
+    if (!written) return;
+    const bool normed = leaves_normed(operation);
+    std::erase_if(columns_, [&](const Value& one) {
+      return one.activation == written->activation && one.first < written->first + written->width &&
+             written->first < one.first + one.width;
+    });
+    if (normed) columns_.push_back(*written);
+  }
+
+ private:
+  bool leaves_normed(const Operation& operation) const {
+    if (std::holds_alternative<RmsNormOp>(operation)) return true;
+    if (const auto* mix = std::get_if<StreamMixOp>(&operation)) return has(mix->x);
+    const auto* select = std::get_if<SelectRowsOp>(&operation);
+    return select != nullptr && has(select->x);
+  }
+
+  std::vector<Value> columns_;
+};
+
+/// Marks the weights all of whose products take normed rows.
+void mark_normed_rows(StepProgram& program) {
+  NormedColumns normed;
+  std::map<std::string, bool> by_module;
+  for (NamedOperation& named : program.operations) {
+    if (auto* linear = std::get_if<LinearOp>(&named.operation)) {
+      for (const WeightName& weight : linear->weights) {
+        const auto [known, first] = by_module.try_emplace(weight.module, true);
+        known->second = known->second && normed.has(linear->x);
+      }
+    } else if (auto* experts = std::get_if<MoeOp>(&named.operation)) {
+      experts->normed_rows = normed.has(experts->x);
+    }
+    normed.pass(named.operation);
+  }
+  const auto mark = [&](WeightName& weight) {
+    const auto found = by_module.find(weight.module);
+    weight.normed_rows = found != by_module.end() && found->second;
+  };
+  for (NamedOperation& named : program.operations) {
+    if (auto* linear = std::get_if<LinearOp>(&named.operation)) {
+      std::for_each(linear->weights.begin(), linear->weights.end(), mark);
+    } else if (auto* embed = std::get_if<EmbedOp>(&named.operation)) {
+      mark(embed->weight);  // the head's, too, perhaps
+    }
+  }
+}
+
+}  // namespace
+
+StepProgram StepBuilder::take() && {
+  mark_normed_rows(program_);
+  return std::move(program_);
 }
 
 }  // namespace atlas::plan

@@ -40,6 +40,9 @@ struct Activation {
 struct WeightName {
   std::string module;
   uint64_t n = 0, k = 0;
+  /// All rows that are multiplied with it are a norm's outputs, or gated means of these; for
+  /// AtlasWeightQuery. A builder finds it out.
+  bool normed_rows = false;
 };
 
 struct VectorName {
@@ -152,6 +155,7 @@ struct MoeOp {
   uint32_t shared_intermediate = 0;  // 0: no shared expert
   bool shared_gate = false;
   bool normalize = true;
+  bool normed_rows = false;  // x: as of WeightName
 };
 /// Selects blocks of positions for AttentionOp; see AtlasIndexer.
 struct IndexerOp {
@@ -236,7 +240,7 @@ class StepBuilder {
   void sample(Value logits);
   void draft_sample(Value logits);
 
-  StepProgram take() && { return std::move(program_); }
+  StepProgram take() &&;
 
  private:
   std::string scope_;

@@ -11,8 +11,8 @@
 
 #include "daemon/device/abi_call.h"
 #include "daemon/plan/lowering.h"
+#include "kernels/common/gpu_half.h"
 #include "kernels/common/gpu_shapes.h"
-#include "kernels/common/gpu_wgmma.h"
 #include "kernels/common/platforms.h"
 #include "plugins/sdk/record.h"
 
@@ -97,17 +97,18 @@ class StepLowering {
     return submit(launch, rows.max_rows);
   }
   /// After a record that makes the rows `made`: it can leave them encoded as well, where its
-  /// parameters have a pointer at offset `encoded`.
-  void can_encode(const Rows& made, size_t encoded) {
-    makers_[made.content] = {step_.records.size() - 1, static_cast<uint32_t>(encoded)};
+  /// parameters have a pointer at offset `encoded`, in f16 at `encoded_f16`. 0: not.
+  void can_encode(const Rows& made, size_t encoded, size_t encoded_f16 = 0) {
+    makers_[made.content] = {step_.records.size() - 1, static_cast<uint32_t>(encoded),
+                             static_cast<uint32_t>(encoded_f16)};
   }
   /// The same for columns that are `groups` of columns: only where these are side by side, and a
   /// warp has those of one group alone.
-  void can_encode(const Value& made, const Groups& groups, size_t encoded) {
+  void can_encode(const Value& made, const Groups& groups, size_t encoded, size_t encoded_f16 = 0) {
     const bool whole = groups.count == 1 ||
                        (groups.stride == groups.width && groups.width % kernels::kEncodedPad == 0);
     if (whole && uint64_t{groups.count} * groups.width == made.width) {
-      can_encode(rows(made), encoded);
+      can_encode(rows(made), encoded, encoded_f16);
     }
   }
   Status fetch_record();
@@ -240,8 +241,8 @@ class StepLowering {
   std::map<uint32_t, uint64_t> versions_;       // writes of each activation so far
   std::map<std::string, std::string> encoded_;  // buffer: the content that it holds, encoded
   struct Maker {
-    size_t record = 0;     // of step_.records
-    uint32_t encoded = 0;  // offset in its parameters of the pointer to encoded rows
+    size_t record = 0;                      // of step_.records
+    uint32_t encoded = 0, encoded_f16 = 0;  // offsets in its parameters of pointers to encoded rows
   };
   std::map<std::string, Maker> makers_;  // by content
   std::vector<uint32_t> after_;          // of the next record; empty: the one before it

@@ -12,7 +12,8 @@
 //
 // `encoded`: on GPUs, if it is not null, rows of y (its groups side by side) are written there,
 // too, in the input encoding "bf16_b32" (gpu_weights.h), for products that read them; where the
-// address is odd, in "bf16_w64" (gpu_wgmma.h) from the byte before on. Null on CPUs.
+// address is odd, in "bf16_w64" (gpu_wgmma.h) from the byte before on. `encoded_f16`: the same in
+// "f16_b32" or "f16_w64" (gpu_half.h). Null on CPUs.
 #pragma once
 
 #include "kernels/common/control.h"
@@ -56,6 +57,7 @@ ATLAS_PARAMS(RmsNormParams,
   uint32_t weight_group_stride;  // 0: one weight for all groups
   float epsilon;
   void* encoded;  // of groups of more than kNormNarrow elements
+  void* encoded_f16;
 );
 
 /// `rope`: rotates the first `rotary_dim` (even) elements of every head of x in place by the angle
@@ -179,6 +181,7 @@ ATLAS_PARAMS(StreamMixParams,
   uint32_t streams;
   uint32_t n;
   void* encoded;  // of u
+  void* encoded_f16;
 );
 
 /// `stream_inject`: X[r,s,i] = fma(2 * sigmoid(c[r,s] / streams), y[r,i], X[r,s,i]).

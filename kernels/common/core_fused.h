@@ -30,6 +30,7 @@ ATLAS_PARAMS(InjectNormParams,
   float epsilon;
   uint32_t reserved;
   void* encoded;  // of normed: core.h
+  void* encoded_f16;
 );
 inline constexpr uint32_t kMaxInjectNorm = 4096;
 
@@ -46,7 +47,7 @@ inline constexpr uint32_t kMaxCombineInjectNorm = 2560;
 /// `norm_gate`: rms_norm of groups of at most kNormNarrow elements, then gate_mul of what it made,
 /// in place. `encoded` of gate: groups are multiples of 32 elements, and a row one of 128.
 struct NormGateParams {
-  RmsNormParams norm;  // without `encoded`
+  RmsNormParams norm;  // nothing encoded
   GateMulParams gate;  // x, y and their groups are norm's y
 };
 inline constexpr uint64_t kNormGateParamsDigest =

@@ -3,8 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/common/gpu_float.h"
-#include "kernels/common/gpu_wgmma.h"
+#include "kernels/common/gpu_half.h"
 #include "kernels/common/packed_float.h"
 #include "plugins/abi/atlas_plugin.h"
 
@@ -66,6 +65,33 @@ constexpr Format gpu_float_format(const char* name, AtlasDType dtype, const char
   }
   return format;
 }
+/// bf16 and f16 where a norm has made the rows.
+template <class Format, MatrixFamily kFamily, FloatLayout kLayout>
+constexpr Format gpu_half_format(const char* name, AtlasDType dtype, const char* layout) {
+  Format format{};
+  format.name = name;
+  format.contract = kHalfContract;
+  format.encoding = kHalfEncoding;
+  format.layout = layout;
+  format.encode = kEncodeHalf;
+  format.dtype = dtype;
+  format.block = 1;
+  format.block_bytes = float_bytes(kLayout);
+  format.group_bytes = gpu_half_group_bytes;
+  format.pack = pack_gpu_halves_of<kFamily, kLayout>;
+  format.divides = true;
+  format.normed = true;
+  format.linear_silu = "linear_half_silu";
+  if (kFamily == MatrixFamily::kMma) {
+    format.linear_wgmma = "linear_half_wgmma";
+    format.grouped_wgmma = "grouped_half_wgmma";
+    format.wgmma_encoding = kHalfWgmmaEncoding;
+    format.wgmma_encode = kEncodeHalfWgmma;
+    format.wgmma_runs = kRunsWgmma;
+    format.wgmma_bytes = kWgmmaStage / kFloatUnit * gpu_float_unit_bytes(FloatLayout::kF16);
+  }
+  return format;
+}
 /// The names of a format's kernels on GPUs.
 #define ATLAS_GPU_KERNELS(format, name)           \
   [](auto line) constexpr {                       \
@@ -96,5 +122,11 @@ constexpr Format gpu_float_format(const char* name, AtlasDType dtype, const char
                                           ::atlas::kernels::FloatLayout::k##NAME>(         \
           #name, ATLAS_##NAME, #name " " family " v2")),                                   \
       name)
+#define ATLAS_GPU_HALF_FORMAT(Format, kFamily, family, name, NAME)                        \
+  ATLAS_GPU_KERNELS(                                                                      \
+      (::atlas::kernels::gpu_half_format<Format, ::atlas::kernels::MatrixFamily::kFamily, \
+                                         ::atlas::kernels::FloatLayout::k##NAME>(         \
+          #name "_half", ATLAS_##NAME, #name "_half " family " v1")),                     \
+      half)
 
 }  // namespace atlas::kernels

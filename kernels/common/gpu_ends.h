@@ -28,6 +28,7 @@ inline constexpr uint64_t kLinearSiluParamsDigest =
 ATLAS_PARAMS(MeanEndParams,
   const float* x;  // [m, streams, columns]
   void* encoded;   // of y: as above
+  void* encoded_f16;
   uint64_t x_stride;
   uint32_t columns;  // of a stream, a multiple of 32; `n` is one of it
   uint32_t reserved;

@@ -13,7 +13,8 @@
  * Versions: 1.0 first version. 1.1 products of experts (grouped_needs, plan_grouped), weights with
  * a head, attention over a set of rows, with state a slot and anchors, indexers and Gated DeltaNet.
  * 1.2 products beside one another. 1.3 what a launch reads and writes, launches that run beside one
- * another, Gated DeltaNet with the norm and gate of its heads.
+ * another, Gated DeltaNet with the norm and gate of its heads. 1.4 which weights multiply what a
+ * norm has made.
  */
 #ifndef ATLAS_PLUGIN_H_
 #define ATLAS_PLUGIN_H_
@@ -26,7 +27,7 @@ extern "C" {
 #endif
 
 #define ATLAS_ABI_MAJOR 1
-#define ATLAS_ABI_MINOR 3
+#define ATLAS_ABI_MINOR 4
 
 /* ---- Codes and errors ---- */
 
@@ -198,6 +199,11 @@ typedef struct AtlasWeightQuery {
   const char* module;         /* "model.layers.0.self_attn.q_proj" */
   uint64_t n, k;              /* expected; 0: take the checkpoint's */
   const AtlasTensor* tensors; /* the tensors whose names begin with `module` and a dot */
+  /* 1.4, for `claim` alone: 1: all rows that products multiply with W are a norm's outputs, or
+   * means of these with factors below 1, so that no element is larger than sqrt(width of the norm)
+   * times its largest gain. */
+  uint32_t normed_rows;
+  uint32_t reserved;
 } AtlasWeightQuery;
 
 /* What a plugin answers when a module's tensors are in a format of its own. */
@@ -269,6 +275,10 @@ typedef struct AtlasLinearNeeds {
    * parameters; where it is not null the columns that it makes are left encoded, too, as
    * AtlasAttentionNeeds says. 0: none */
   uint32_t encoded_offset;
+  /* 1.4: the same of a pointer where those columns are left in f16 instead: of "bf16_b32" as
+   * "f16_b32", and so on. 0: none */
+  uint32_t encoded_f16_offset;
+  uint32_t reserved;
 } AtlasLinearNeeds;
 
 typedef struct AtlasEncodeProblem {

@@ -275,7 +275,7 @@ constexpr AtlasPlugin kPlugin = sdk::quant_plugin(&kApi);
 }  // namespace atlas::quant_fp8
 
 ATLAS_DESCRIPTOR(atlas::sdk::describe_products<atlas::quant_fp8::Traits,
-                                               atlas::sdk::further_kernels(atlas::quant_fp8::kMma)>(
+                                               atlas::sdk::gpu_kernels(atlas::quant_fp8::kMma)>(
     atlas::sdk::Identity{ATLAS_KIND_QUANT, "fp8", "0.1.0", "Apache-2.0"}, atlas::quant_fp8::kCpu,
     std::array<const char*, 0>{}, atlas::quant_fp8::kMma, std::array{atlas::kernels::kEncodeBf16}));
 

@@ -108,19 +108,21 @@ constexpr sdk::PackedFormat gpu_block_format(const char* name, const char* layou
       (gpu_block_format<kernels::MatrixFamily::kFamily, kernels::kPacked##NAME, pack_##name>( \
           #name, #name " " family " v1", ATLAS_##NAME, bytes)),                               \
       name)
-#define ATLAS_GPU_GGUF_FORMATS(kFamily, family)                                \
-  {                                                                            \
-    ATLAS_GPU_BLOCK(kFamily, family, q4_0, Q4_0, 18),                          \
-        ATLAS_GPU_BLOCK(kFamily, family, q4_1, Q4_1, 20),                      \
-        ATLAS_GPU_BLOCK(kFamily, family, q5_0, Q5_0, 22),                      \
-        ATLAS_GPU_BLOCK(kFamily, family, q5_1, Q5_1, 24),                      \
-        ATLAS_GPU_BLOCK(kFamily, family, q8_0, Q8_0, 34),                      \
-        ATLAS_GPU_BLOCK(kFamily, family, q4_k, Q4_K, 144),                     \
-        ATLAS_GPU_BLOCK(kFamily, family, q5_k, Q5_K, 176),                     \
-        ATLAS_GPU_BLOCK(kFamily, family, q6_k, Q6_K, 210),                     \
-        ATLAS_GPU_FLOAT_FORMAT(sdk::PackedFormat, kFamily, family, f32, F32),  \
-        ATLAS_GPU_FLOAT_FORMAT(sdk::PackedFormat, kFamily, family, f16, F16),  \
-        ATLAS_GPU_FLOAT_FORMAT(sdk::PackedFormat, kFamily, family, bf16, BF16) \
+#define ATLAS_GPU_GGUF_FORMATS(kFamily, family)                                 \
+  {                                                                             \
+    ATLAS_GPU_BLOCK(kFamily, family, q4_0, Q4_0, 18),                           \
+        ATLAS_GPU_BLOCK(kFamily, family, q4_1, Q4_1, 20),                       \
+        ATLAS_GPU_BLOCK(kFamily, family, q5_0, Q5_0, 22),                       \
+        ATLAS_GPU_BLOCK(kFamily, family, q5_1, Q5_1, 24),                       \
+        ATLAS_GPU_BLOCK(kFamily, family, q8_0, Q8_0, 34),                       \
+        ATLAS_GPU_BLOCK(kFamily, family, q4_k, Q4_K, 144),                      \
+        ATLAS_GPU_BLOCK(kFamily, family, q5_k, Q5_K, 176),                      \
+        ATLAS_GPU_BLOCK(kFamily, family, q6_k, Q6_K, 210),                      \
+        ATLAS_GPU_FLOAT_FORMAT(sdk::PackedFormat, kFamily, family, f32, F32),   \
+        ATLAS_GPU_FLOAT_FORMAT(sdk::PackedFormat, kFamily, family, f16, F16),   \
+        ATLAS_GPU_FLOAT_FORMAT(sdk::PackedFormat, kFamily, family, bf16, BF16), \
+        ATLAS_GPU_HALF_FORMAT(sdk::PackedFormat, kFamily, family, bf16, BF16),  \
+        ATLAS_GPU_HALF_FORMAT(sdk::PackedFormat, kFamily, family, f16, F16)     \
   }
 
 }  // namespace atlas::quant_gguf

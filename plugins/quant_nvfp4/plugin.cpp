@@ -214,8 +214,8 @@ constexpr AtlasPlugin kPlugin = sdk::quant_plugin(&kApi);
 }  // namespace
 }  // namespace atlas::quant_nvfp4
 
-ATLAS_DESCRIPTOR(atlas::sdk::describe_products<
-                 atlas::quant_nvfp4::Traits, atlas::sdk::further_kernels(atlas::quant_nvfp4::kMma)>(
+ATLAS_DESCRIPTOR(atlas::sdk::describe_products<atlas::quant_nvfp4::Traits,
+                                               atlas::sdk::gpu_kernels(atlas::quant_nvfp4::kMma)>(
     atlas::sdk::Identity{ATLAS_KIND_QUANT, "nvfp4", "0.1.0", "Apache-2.0"},
     atlas::quant_nvfp4::kCpu, std::array{atlas::kernels::kEncodeI16B32}, atlas::quant_nvfp4::kMma,
     std::array{atlas::kernels::kEncodeBf16}));

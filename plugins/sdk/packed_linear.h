@@ -75,6 +75,7 @@ struct PackedFormat {
   const char* linear_silu = nullptr;  // kernels that end in these epilogues
   const char* linear_mean = nullptr;
   bool divides = false;  // for the platform's work: k may be divided over blocks
+  bool normed = false;   // only where a norm has made the products' rows; then instead of the other
 };
 
 template <class Traits>
@@ -111,13 +112,15 @@ class PackedLinear {
   }
 
   /// On a platform that is not served: the format that it would be elsewhere.
-  static const PackedFormat* find_dtype(const char* platform, AtlasDType dtype) {
-    auto formats = Traits::formats(platform == nullptr ? "" : platform);
+  static const PackedFormat* find_dtype(const AtlasWeightQuery& query, AtlasDType dtype) {
+    auto formats = Traits::formats(query.platform == nullptr ? "" : query.platform);
     if (formats.empty()) formats = Traits::formats("cpu");
+    const PackedFormat* found = nullptr;
     for (const PackedFormat& format : formats) {
-      if (format.dtype == dtype) return &format;
+      if (format.dtype != dtype || (format.normed && query.normed_rows == 0)) continue;
+      if (found == nullptr || format.normed) found = &format;
     }
-    return nullptr;
+    return found;
   }
 
   static const PackedFormat& find_format(const char* platform, const char* name) {
@@ -225,8 +228,7 @@ class PackedLinear {
       *out = AtlasWeightClaim{};
       out->struct_size = sizeof(*out);
       const AtlasTensor* weight = find_weight(*query);
-      const PackedFormat* format =
-          weight == nullptr ? nullptr : find_dtype(query->platform, weight->dtype);
+      const PackedFormat* format = weight == nullptr ? nullptr : find_dtype(*query, weight->dtype);
       if (format == nullptr) return ATLAS_OK;
       check_platform(query->platform);
       // A scale beside it would not be multiplied.
@@ -285,9 +287,12 @@ class PackedLinear {
       fill_needs(*problem, format, work, epilogues, needs);
       needs->workspace_bytes = work.workspace_bytes;
       if (ends(*problem, format)) {
-        needs->encoded_offset = problem->epilogue == ATLAS_EPILOGUE_SILU
-                                    ? offsetof(typename Traits::LinearSilu, end.encoded)
-                                    : offsetof(typename Traits::LinearMean, end.encoded);
+        if (problem->epilogue == ATLAS_EPILOGUE_SILU) {
+          needs->encoded_offset = offsetof(typename Traits::LinearSilu, end.encoded);
+        } else {
+          needs->encoded_offset = offsetof(typename Traits::LinearMean, end.encoded);
+          needs->encoded_f16_offset = offsetof(typename Traits::LinearMean, end.encoded_f16);
+        }
       }
       return ATLAS_OK;
     });
@@ -606,23 +611,47 @@ constexpr AtlasPlugin quant_plugin(const AtlasQuantApi* api) {
           nullptr};
 }
 
-/// What a descriptor lists for the three GPU platforms of a table's formats, beside the five
-/// kernels of each: those that end in an epilogue; those of wgmma and one that encodes their rows,
-/// which other platforms replace; one that orders rows, on h200 alone.
+/// Whether an earlier line of the table has the same kernels.
 template <size_t kCount>
-constexpr size_t further_kernels(const std::array<PackedFormat, kCount>& formats) {
-  size_t wgmma = 0, ending = 0;
-  for (const PackedFormat& format : formats) {
-    wgmma += format.linear_wgmma != nullptr ? 2 : 0;
-    ending += format.linear_silu != nullptr ? 2 : 0;
+constexpr bool shares_kernels(const std::array<PackedFormat, kCount>& formats, size_t line) {
+  for (size_t i = 0; i < line; ++i) {
+    if (std::string_view(formats[i].linear) == formats[line].linear) return true;
   }
-  return 3 * ending + (wgmma == 0 ? 0 : 3 * (wgmma + 1) + 1);
+  return false;
+}
+/// Whether an earlier line has the same encoding for wgmma, or this one has none.
+template <size_t kCount>
+constexpr bool shares_encoding(const std::array<PackedFormat, kCount>& formats, size_t line) {
+  if (formats[line].wgmma_encode == nullptr) return true;
+  for (size_t i = 0; i < line; ++i) {
+    const char* encode = formats[i].wgmma_encode;
+    if (encode != nullptr && std::string_view(encode) == formats[line].wgmma_encode) return true;
+  }
+  return false;
+}
+
+/// What a descriptor lists for the three GPU platforms of a table's formats, beside the kernels
+/// that encode: five kernels of each; those that end in an epilogue; those of wgmma and those that
+/// encode their rows, which other platforms replace; one that orders rows, on h200 alone.
+template <size_t kCount>
+constexpr size_t gpu_kernels(const std::array<PackedFormat, kCount>& formats) {
+  size_t kernels = 0, orders = 0;
+  for (size_t line = 0; line < kCount; ++line) {
+    const PackedFormat& format = formats[line];
+    if (shares_kernels(formats, line)) continue;
+    kernels +=
+        5 + (format.linear_silu != nullptr ? 1 : 0) + (format.linear_mean != nullptr ? 1 : 0);
+    if (format.linear_wgmma == nullptr) continue;
+    kernels += 2 + (shares_encoding(formats, line) ? 0 : 1);
+    orders = 1;
+  }
+  return 3 * kernels + orders;
 }
 
 /// The descriptor of a plugin for the CPU and the three GPU platforms: every kernel of its tables
-/// on each (the GPU platforms' have the same names), and the kernels that encode inputs. kFurther:
-/// of the GPU formats, further_kernels.
-template <class Traits, size_t kFurther = 0, size_t kCpu, size_t kCpuEncodes, size_t kGpu,
+/// on each (the GPU platforms' have the same names), and the kernels that encode inputs. kOnGpus:
+/// of the GPU formats, gpu_kernels.
+template <class Traits, size_t kOnGpus = 0, size_t kCpu, size_t kCpuEncodes, size_t kGpu,
           size_t kGpuEncodes>
 consteval auto describe_products(const Identity& identity,
                                  const std::array<PackedFormat, kCpu>& cpu,
@@ -630,8 +659,7 @@ consteval auto describe_products(const Identity& identity,
                                  const std::array<PackedFormat, kGpu>& gpu,
                                  const std::array<const char*, kGpuEncodes>& gpu_encodes) {
   constexpr std::array<std::string_view, 3> kGpus = {"h200", "gb10", "strix-hip"};
-  std::array<AtlasDescriptorKernel,
-             3 * kCpu + kCpuEncodes + kGpus.size() * (5 * kGpu + kGpuEncodes) + kFurther>
+  std::array<AtlasDescriptorKernel, 3 * kCpu + kCpuEncodes + kGpus.size() * kGpuEncodes + kOnGpus>
       all{};
   size_t at = 0;
   const auto add_h200 = [&](std::string_view platform, const char* kernel, uint64_t digest,
@@ -642,33 +670,35 @@ consteval auto describe_products(const Identity& identity,
   constexpr std::string_view kVariant = "h200 only: a variant of the kernel for many rows";
   const auto add = [&](std::string_view platform, const auto& formats,
                        const auto& encodes) consteval {
-    const PackedFormat* encoded = nullptr;  // for wgmma
-    for (const PackedFormat& format : formats) {
+    const char* orders = nullptr;
+    for (size_t line = 0; line < formats.size(); ++line) {
+      const PackedFormat& format = formats[line];
+      if (shares_kernels(formats, line)) continue;
       all[at++] = required_kernel(platform, format.linear, Traits::kLinearDigest);
       all[at++] = required_kernel(platform, format.grouped, Traits::kGroupedDigest);
       all[at++] = required_kernel(platform, format.gather, Traits::kGatherDigest);
       if (format.linear_silu != nullptr) {
         all[at++] = required_kernel(platform, format.linear_silu, Traits::kLinearSiluDigest);
+      }
+      if (format.linear_mean != nullptr) {
         all[at++] = required_kernel(platform, format.linear_mean, Traits::kLinearMeanDigest);
       }
       if (format.linear_many == nullptr) continue;
       all[at++] = required_kernel(platform, format.linear_many, Traits::kLinearDigest);
       all[at++] = required_kernel(platform, format.grouped_many, Traits::kGroupedDigest);
-      if (format.linear_wgmma != nullptr) {
-        add_h200(platform, format.linear_wgmma, Traits::kLinearDigest, kVariant,
-                 format.linear_many);
-        add_h200(platform, format.grouped_wgmma, Traits::kGroupedDigest, kVariant,
-                 format.grouped_many);
-        encoded = &format;
+      if (format.linear_wgmma == nullptr) continue;
+      add_h200(platform, format.linear_wgmma, Traits::kLinearDigest, kVariant, format.linear_many);
+      add_h200(platform, format.grouped_wgmma, Traits::kGroupedDigest, kVariant,
+               format.grouped_many);
+      if (!shares_encoding(formats, line)) {
+        add_h200(platform, format.wgmma_encode, Traits::kEncodeDigest,
+                 "h200 only: a variant of the kernel that encodes", format.encode);
       }
+      orders = format.wgmma_runs;
     }
-    if (encoded != nullptr) {
-      add_h200(platform, encoded->wgmma_encode, Traits::kEncodeDigest,
-               "h200 only: a variant of the kernel that encodes", encoded->encode);
-      // Orders rows for those products: nothing would call it elsewhere.
-      if (platform == "h200") {
-        all[at++] = required_kernel(platform, encoded->wgmma_runs, Traits::kRunsDigest);
-      }
+    // Orders rows for those products: nothing would call it elsewhere.
+    if (orders != nullptr && platform == "h200") {
+      all[at++] = required_kernel(platform, orders, Traits::kRunsDigest);
     }
     for (const char* encode : encodes) {
       all[at++] = required_kernel(platform, encode, Traits::kEncodeDigest);
@@ -679,7 +709,7 @@ consteval auto describe_products(const Identity& identity,
     return describe(identity, std::array<std::string_view, 1>{"cpu"}, all);
   } else {
     for (const std::string_view platform : kGpus) add(platform, gpu, gpu_encodes);
-    if (at != all.size()) throw "kFurther is not what further_kernels says";
+    if (at != all.size()) throw "kOnGpus is not what gpu_kernels says";
     return describe(identity, std::array<std::string_view, 4>{"cpu", "h200", "gb10", "strix-hip"},
                     all);
   }

@@ -37,7 +37,7 @@ ATLAS_DEVICE_KERNEL(gate_mul, GateMulParams, kQuadThreads) {
     store_quad(y, i, params.n, aligned, out);
     return out;
   };
-  make_quads(params.row_count, params.groups, params.n, params.encoded, make);
+  make_quads(params.row_count, params.groups, params.n, {params.encoded}, make);
 }
 
 ATLAS_DEVICE_KERNEL(silu, SiluParams, kQuadThreads) {
@@ -49,7 +49,7 @@ ATLAS_DEVICE_KERNEL(silu, SiluParams, kQuadThreads) {
     store_quad(params.y + row * params.y_stride, i, params.n, aligned, quad);
     return quad;
   };
-  make_quads(params.row_count, 1, params.n, params.encoded, make);
+  make_quads(params.row_count, 1, params.n, {params.encoded}, make);
 }
 
 ATLAS_DEVICE_KERNEL(silu_mul, SiluMulParams, kQuadThreads) {
@@ -65,7 +65,7 @@ ATLAS_DEVICE_KERNEL(silu_mul, SiluMulParams, kQuadThreads) {
     store_quad(params.y + row * params.y_stride, i, n, aligned, quad);
     return quad;
   };
-  make_quads(params.row_count, 1, n, params.encoded, make);
+  make_quads(params.row_count, 1, n, {params.encoded}, make);
 }
 
 ATLAS_DEVICE_KERNEL(select_rows, SelectRowsParams, kQuadThreads) {
@@ -111,7 +111,7 @@ ATLAS_DEVICE_KERNEL(stream_mix, StreamMixParams, kQuadThreads) {
     store_quad(params.u + row * params.u_stride, i, n, aligned, sum);
     return sum;
   };
-  make_quads(params.row_count, 1, n, params.encoded, make);
+  make_quads(params.row_count, 1, n, {params.encoded, params.encoded_f16}, make);
 }
 
 /// Grid (rows, quad_blocks(1, n), streams).

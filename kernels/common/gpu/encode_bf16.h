@@ -1,8 +1,10 @@
-// encode_bf16_b32 for every GPU pack: rows of float32 into the input encoding "bf16_b32"
-// (gpu_weights.h). A thread does eight elements, four threads a block of 32.
+// encode_bf16_b32 and encode_f16_b32 for every GPU pack: rows of float32 into the input encodings
+// "bf16_b32" (gpu_weights.h) and "f16_b32" (gpu_half.h). A thread does eight elements, four threads
+// a block of 32.
 #pragma once
 
 #include "kernels/common/device/device.h"
+#include "kernels/common/gpu/row_numbers.h"
 #include "kernels/common/gpu_products.h"
 
 namespace atlas::kernels {
@@ -21,7 +23,8 @@ ATLAS_DEVICE device::Floats4 four_elements(const float* row, uint32_t at, uint32
   return four;
 }
 
-ATLAS_DEVICE_KERNEL(encode_bf16_b32, EncodeParams, kEncodeThreads) {
+template <bool kF16>
+ATLAS_DEVICE void encode_b32(const EncodeParams& params) {
   using namespace device;
   const uint64_t row = block_index();
   if (row >= load(params.row_count)) return;
@@ -39,10 +42,10 @@ ATLAS_DEVICE_KERNEL(encode_bf16_b32, EncodeParams, kEncodeThreads) {
       const Floats4 four = four_elements(x, first + 16 * half, params.k);
       ATLAS_UNROLL
       for (uint32_t i = 0; i < 2; ++i) {
-        const uint32_t pair = bf16_pair(four.f[2 * i], four.f[2 * i + 1]);
+        const uint32_t pair = number_pair<kF16>(four.f[2 * i], four.f[2 * i + 1]);
         words.w[2 * half + i] = pair;
-        sum += bf16_low(pair);
-        sum += bf16_high(pair);
+        sum += number_low<kF16>(pair);
+        sum += number_high<kF16>(pair);
       }
     }
   }
@@ -53,5 +56,8 @@ ATLAS_DEVICE_KERNEL(encode_bf16_b32, EncodeParams, kEncodeThreads) {
   store_as(out + 16 * uint64_t{piece}, words);
   if (piece % 4 == 0) store_as(out + bf16_sums_offset(params.k) + piece / 4 * sizeof(float), sum);
 }
+
+ATLAS_DEVICE_KERNEL(encode_bf16_b32, EncodeParams, kEncodeThreads) { encode_b32<false>(params); }
+ATLAS_DEVICE_KERNEL(encode_f16_b32, EncodeParams, kEncodeThreads) { encode_b32<true>(params); }
 
 }  // namespace atlas::kernels

@@ -1,12 +1,14 @@
-// encode_bf16_w64, for h200: rows of float32 into the input encoding "bf16_w64" (gpu_wgmma.h); and
-// runs_bf16_w64: such rows in the order of experts' runs.
+// encode_bf16_w64 and encode_f16_w64, for h200: rows of float32 into the input encodings "bf16_w64"
+// (gpu_wgmma.h) and "f16_w64" (gpu_half.h); and runs_bf16_w64: rows in either in the order of
+// experts' runs.
 #pragma once
 
 #include "kernels/common/gpu/encoded_rows.h"
 
 namespace atlas::kernels {
 
-ATLAS_DEVICE_KERNEL(encode_bf16_w64, EncodeParams, kEncodeThreads) {
+template <bool kF16>
+ATLAS_DEVICE void encode_w64(const EncodeParams& params) {
   using namespace device;
   const uint32_t first = block_index() * kWgmmaEncodeRows, row_count = load(params.row_count);
   if (first >= row_count) return;
@@ -23,10 +25,13 @@ ATLAS_DEVICE_KERNEL(encode_bf16_w64, EncodeParams, kEncodeThreads) {
   ATLAS_UNROLL
   for (uint32_t r = 0; r < kWgmmaEncodeRows; ++r) {
     const float(&f)[4] = quads[r].f;
-    wgmma_encode_four(params.out, first + r, params.k, at, bf16_pair(f[0], f[1]),
-                      bf16_pair(f[2], f[3]), first + r < row_count);
+    wgmma_encode_four(params.out, first + r, params.k, at, number_pair<kF16>(f[0], f[1]),
+                      number_pair<kF16>(f[2], f[3]), first + r < row_count);
   }
 }
+
+ATLAS_DEVICE_KERNEL(encode_bf16_w64, EncodeParams, kEncodeThreads) { encode_w64<false>(params); }
+ATLAS_DEVICE_KERNEL(encode_f16_w64, EncodeParams, kEncodeThreads) { encode_w64<true>(params); }
 
 ATLAS_DEVICE_KERNEL(runs_bf16_w64, RunsParams, kEncodeThreads) {
   using namespace device;

@@ -1,16 +1,25 @@
-// Rows in the input encodings "bf16_b32" (gpu_weights.h) and "bf16_w64" (gpu_wgmma.h), written by
-// the kernels that make them: the bits that encode_bf16_b32 and encode_bf16_w64 give for the same
-// float32. Where the address of rows is odd, they are bf16_w64 from the byte before on.
+// Rows in the input encodings "bf16_b32" (gpu_weights.h) and "bf16_w64" (gpu_wgmma.h), and in those
+// of f16 (gpu_half.h), written by the kernels that make them: the bits that encode_bf16_b32 and its
+// like give for the same float32. Where the address of rows is odd, they are in the encoding of
+// wgmma from the byte before on.
 #pragma once
 
 #include "kernels/common/gpu/quads.h"
+#include "kernels/common/gpu/row_numbers.h"
 #include "kernels/common/gpu_wgmma.h"
 
 namespace atlas::kernels {
 
-/// Elements at ... at + 3 of row `row`, two pairs, to rows in bf16_w64, unless they lie behind its
-/// 64s or are not there. Lanes have them in turn; both of two that begin with an even one come
-/// here.
+/// Where a kernel leaves the rows that it makes, encoded; null: not.
+struct EncodedRows {
+  void* bf16 = nullptr;
+  void* f16 = nullptr;
+  ATLAS_DEVICE bool any() const { return bf16 != nullptr || f16 != nullptr; }
+};
+
+/// Elements at ... at + 3 of row `row`, two pairs, to rows in the encoding of wgmma, unless they
+/// lie behind its 64s or are not there. Lanes have them in turn; both of two that begin with an
+/// even one come here.
 ATLAS_DEVICE void wgmma_encode_four(void* rows, uint64_t row, uint32_t k, uint32_t at, uint32_t low,
                                     uint32_t high, bool is_there) {
   using namespace device;
@@ -24,12 +33,13 @@ ATLAS_DEVICE void wgmma_encode_four(void* rows, uint64_t row, uint32_t k, uint32
 }
 
 /// The sum of a piece's elements.
+template <bool kF16>
 ATLAS_DEVICE float piece_sum(const device::Words4& words) {
   float sum = 0.0f;
   ATLAS_UNROLL
   for (uint32_t j = 0; j < 4; ++j) {
-    sum += device::bf16_low(words.w[j]);
-    sum += device::bf16_high(words.w[j]);
+    sum += number_low<kF16>(words.w[j]);
+    sum += number_high<kF16>(words.w[j]);
   }
   return sum;
 }
@@ -37,6 +47,7 @@ ATLAS_DEVICE float piece_sum(const device::Words4& words) {
 /// Piece t (0..3) of a block of 32 elements of row `row`: elements 4 t ... 4 t + 3 and those 16
 /// behind. The four pieces of a block are in neighbouring lanes; warps come whole, and lanes that
 /// have no piece say so.
+template <bool kF16 = false>
 ATLAS_DEVICE void encode_piece(void* rows, uint64_t row, uint32_t k, uint32_t block, uint32_t t,
                                const device::Words4& words, bool has_piece) {
   using namespace device;
@@ -51,7 +62,7 @@ ATLAS_DEVICE void encode_piece(void* rows, uint64_t row, uint32_t k, uint32_t bl
     return;
   }
 #endif
-  float sum = piece_sum(words);
+  float sum = piece_sum<kF16>(words);
   sum += shuffle_xor(sum, 1);
   sum += shuffle_xor(sum, 2);
   if (!has_piece) return;
@@ -63,6 +74,7 @@ ATLAS_DEVICE void encode_piece(void* rows, uint64_t row, uint32_t k, uint32_t bl
 /// Elements [i, i + 4) of row `row` of k elements go to `rows`; those past its end count as 0.
 /// Warps come whole, each with 128 neighbouring elements from a multiple of 128 on; one past the
 /// encoded row does nothing.
+template <bool kF16>
 ATLAS_DEVICE void encode_quad(void* rows, uint64_t row, uint32_t k, uint32_t i, Quad quad) {
   using namespace device;
   if (i >= encoded_elements(k)) return;
@@ -71,15 +83,21 @@ ATLAS_DEVICE void encode_quad(void* rows, uint64_t row, uint32_t k, uint32_t i, 
     if (i + j >= k) quad.f[j] = 0.0f;
   }
   // Of eight lanes with a block, the first four take what stands 16 elements behind theirs, too.
-  const uint32_t low = bf16_pair(quad.f[0], quad.f[1]), high = bf16_pair(quad.f[2], quad.f[3]);
+  const uint32_t low = number_pair<kF16>(quad.f[0], quad.f[1]);
+  const uint32_t high = number_pair<kF16>(quad.f[2], quad.f[3]);
   const Words4 words = {{low, high, shuffle_down(low, 4), shuffle_down(high, 4)}};
   const uint32_t t = lane_index() % 8;
-  encode_piece(rows, row, k, i / kBlockElements, t, words, t < 4);
+  encode_piece<kF16>(rows, row, k, i / kBlockElements, t, words, t < 4);
+}
+ATLAS_DEVICE void encode_quad(const EncodedRows& rows, uint64_t row, uint32_t k, uint32_t i,
+                              const Quad& quad) {
+  if (rows.bf16 != nullptr) encode_quad<false>(rows.bf16, row, k, i, quad);
+  if (rows.f16 != nullptr) encode_quad<true>(rows.f16, row, k, i, quad);
 }
 
 /// The same for quads i, i + apart, ... that are all elements of the row: their exchanges between
 /// lanes are under way together.
-template <uint32_t kCount>
+template <bool kF16, uint32_t kCount>
 ATLAS_DEVICE void encode_quads(void* rows, uint64_t row, uint32_t k, uint32_t i, uint32_t apart,
                                const Quad (&quads)[kCount]) {
   using namespace device;
@@ -87,22 +105,22 @@ ATLAS_DEVICE void encode_quads(void* rows, uint64_t row, uint32_t k, uint32_t i,
   Words4 words[kCount];
   ATLAS_UNROLL
   for (uint32_t q = 0; q < kCount; ++q) {
-    const uint32_t low = bf16_pair(quads[q].f[0], quads[q].f[1]);
-    const uint32_t high = bf16_pair(quads[q].f[2], quads[q].f[3]);
+    const uint32_t low = number_pair<kF16>(quads[q].f[0], quads[q].f[1]);
+    const uint32_t high = number_pair<kF16>(quads[q].f[2], quads[q].f[3]);
     words[q] = {{low, high, shuffle_down(low, 4), shuffle_down(high, 4)}};
   }
 #if defined(ATLAS_HAS_WGMMA)
   if ((reinterpret_cast<uint64_t>(rows) & 1) != 0) {
     ATLAS_UNROLL
     for (uint32_t q = 0; q < kCount; ++q) {
-      encode_piece(rows, row, k, (i + q * apart) / kBlockElements, t, words[q], t < 4);
+      encode_piece<kF16>(rows, row, k, (i + q * apart) / kBlockElements, t, words[q], t < 4);
     }
     return;
   }
 #endif
   float sums[kCount];
   ATLAS_UNROLL
-  for (uint32_t q = 0; q < kCount; ++q) sums[q] = piece_sum(words[q]);
+  for (uint32_t q = 0; q < kCount; ++q) sums[q] = piece_sum<kF16>(words[q]);
   ATLAS_UNROLL
   for (uint32_t q = 0; q < kCount; ++q) sums[q] += shuffle_xor(sums[q], 1);
   ATLAS_UNROLL
@@ -116,13 +134,19 @@ ATLAS_DEVICE void encode_quads(void* rows, uint64_t row, uint32_t k, uint32_t i,
     if (t == 0) store_as(out + bf16_sums_offset(k) + block * sizeof(float), sums[q]);
   }
 }
+template <uint32_t kCount>
+ATLAS_DEVICE void encode_quads(const EncodedRows& rows, uint64_t row, uint32_t k, uint32_t i,
+                               uint32_t apart, const Quad (&quads)[kCount]) {
+  if (rows.bf16 != nullptr) encode_quads<false>(rows.bf16, row, k, i, apart, quads);
+  if (rows.f16 != nullptr) encode_quads<true>(rows.f16, row, k, i, apart, quads);
+}
 
 /// each_quad for a kernel that makes rows: body(row, group, i) gives the quad, which goes to
-/// `encoded`, too, if that is not null. Groups then stand side by side, and more than one have a
-/// multiple of 4 elements. The grid is each_quad's, whose blocks cover an encoded row.
+/// `encoded`, too. Groups then stand side by side, and more than one have a multiple of 4 elements.
+/// The grid is each_quad's, whose blocks cover an encoded row.
 template <typename Body>
-ATLAS_DEVICE void make_quads(const uint32_t* row_count, uint32_t groups, uint32_t n, void* encoded,
-                             const Body& body) {
+ATLAS_DEVICE void make_quads(const uint32_t* row_count, uint32_t groups, uint32_t n,
+                             const EncodedRows& encoded, const Body& body) {
   using namespace device;
   const uint64_t row = block_index();
   const uint32_t quads = quads_of(n), item = block_index<1>() * kQuadThreads + thread_index();
@@ -132,7 +156,7 @@ ATLAS_DEVICE void make_quads(const uint32_t* row_count, uint32_t groups, uint32_
     const uint32_t group = groups == 1 ? 0 : item / quads;
     quad = body(row, group, (item - group * quads) * 4);
   }
-  if (encoded != nullptr) encode_quad(encoded, row, groups * n, 4 * item, quad);
+  encode_quad(encoded, row, groups * n, 4 * item, quad);
 }
 static_assert(4 * kQuadThreads % kEncodedPad == 0);
 

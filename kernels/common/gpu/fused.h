@@ -144,9 +144,9 @@ ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& a
     for (uint32_t j = 0; j < 4; ++j) outs[q].f[j] = (outs[q].f[j] * scale) * weights[q].f[j];
   }
   store_quads<kWhole>(normed, first, kApart, n, normed_aligned, outs);
-  const bool encodes = params.encoded != nullptr;
+  const EncodedRows encoded{params.encoded, params.encoded_f16};
   if constexpr (kWhole) {
-    if (encodes) encode_quads(params.encoded, row, k, base + first, kApart, outs);
+    encode_quads(encoded, row, k, base + first, kApart, outs);
   } else {
     ATLAS_UNROLL
     for (uint32_t q = 0; q < kQuads; ++q) {
@@ -161,9 +161,7 @@ ATLAS_DEVICE void inject_and_norm(const InjectNormParams& params, const Added& a
         for (uint32_t j = 0; j < 4; ++j) out.f[j] = (in.f[j] * scale) * by.f[j];
         store_quad(normed, i, n, normed_aligned, out);
       }
-      if (encodes && (params.streams == 1 || i < n)) {
-        encode_quad(params.encoded, row, k, base + i, out);
-      }
+      if (params.streams == 1 || i < n) encode_quad(encoded, row, k, base + i, out);
     }
   }
 }

@@ -4,13 +4,14 @@
 #pragma once
 
 #include "kernels/common/gpu/encoded_rows.h"
-#include "kernels/common/gpu/linear_float.h"
+#include "kernels/common/gpu/linear_half.h"
 #include "kernels/common/gpu_ends.h"
 
 namespace atlas::kernels {
 
 /// Block `block` of row `row` of k elements, of which each lane has one, goes to `rows`; with
 /// `ends` also the zeros that an encoded row has behind it.
+template <bool kF16>
 ATLAS_DEVICE void encode_column(void* rows, uint64_t row, uint32_t k, uint32_t block, float value,
                                 bool ends) {
   using namespace device;
@@ -23,12 +24,13 @@ ATLAS_DEVICE void encode_column(void* rows, uint64_t row, uint32_t k, uint32_t b
     for (uint32_t i = 0; i < kWordElements; ++i) {
       held[i] = shuffle(value, 16 * (i / 4) + 4 * t + i % 4);
     }
-    const Words4 words = {{bf16_pair(held[0], held[1]), bf16_pair(held[2], held[3]),
-                           bf16_pair(held[4], held[5]), bf16_pair(held[6], held[7])}};
-    encode_piece(rows, row, k, block, t, words, has_piece);
+    const Words4 words = {{number_pair<kF16>(held[0], held[1]), number_pair<kF16>(held[2], held[3]),
+                           number_pair<kF16>(held[4], held[5]),
+                           number_pair<kF16>(held[6], held[7])}};
+    encode_piece<kF16>(rows, row, k, block, t, words, has_piece);
   }
   if (!ends) return;
-  while (++block < blocks) encode_piece(rows, row, k, block, t, Words4{}, has_piece);
+  while (++block < blocks) encode_piece<kF16>(rows, row, k, block, t, Words4{}, has_piece);
 }
 
 /// Grid (pairs of groups, 1, parts of k). The last block to come at a pair has its results.
@@ -81,11 +83,14 @@ ATLAS_DEVICE void linear_silu(const LinearSiluParams& all) {
         if (run + i < runs) total += held[i];
       }
     }
+    if (F::kHeadScales && group < work.groups) {
+      total *= load(shared_memory<float>(kFewScalesAt) + lane_index());
+    }
     if (gated) total = silu(total * all.end.scale);
     if (output < params.n) store(params.y + row * params.y_stride + output, total);
     if (all.end.encoded == nullptr) continue;
-    encode_column(all.end.encoded, row, all.end.columns, block_index(), gated ? total : 0.0f,
-                  block_index() + 1 == grid_blocks());
+    encode_column<false>(all.end.encoded, row, all.end.columns, block_index(), gated ? total : 0.0f,
+                         block_index() + 1 == grid_blocks());
   }
 }
 
@@ -156,14 +161,21 @@ ATLAS_DEVICE void linear_mean(const LinearMeanParams& all) {
     sum = divide(sum, static_cast<float>(streams));
     const uint32_t column = block_index() * kBlockElements + lane_index();
     store(params.y + row * params.y_stride + column, sum);
-    if (all.end.encoded == nullptr) continue;
-    encode_column(all.end.encoded, row, columns, block_index(), sum,
-                  block_index() + 1 == grid_blocks());
+    const bool ends = block_index() + 1 == grid_blocks();
+    if (all.end.encoded != nullptr) {
+      encode_column<false>(all.end.encoded, row, columns, block_index(), sum, ends);
+    }
+    if (all.end.encoded_f16 != nullptr) {
+      encode_column<true>(all.end.encoded_f16, row, columns, block_index(), sum, ends);
+    }
   }
 }
 
 ATLAS_EARLY_KERNEL(linear_bf16_silu, LinearSiluParams, kFewThreads, kFewBlocks) {
   linear_silu<FloatFormat<FloatLayout::kBF16>>(params);
+}
+ATLAS_EARLY_KERNEL(linear_half_silu, LinearSiluParams, kFewThreads, kFewBlocks) {
+  linear_silu<HalfFormat>(params);
 }
 ATLAS_EARLY_KERNEL(linear_bf16_mean, LinearMeanParams, kFewThreads, kFewBlocks) {
   linear_mean<FloatFormat<FloatLayout::kBF16>>(params);

@@ -392,8 +392,8 @@ ATLAS_DEVICE void few_rows_of(FewRing<F>& ring, const FewWork& work, const Produ
         few_store<F, kGroups>(sums, scale, rows.count, to);
       }
     }
-    if (F::kDivides && values != nullptr) continue;
     if (F::kHeadScales && first == 0) ring.wait_before();  // the scales
+    if (F::kDivides && values != nullptr) continue;
     block_barrier();  // the values are written before they are added up
     few_add<F, kWarps>(work, rows, first, end, result);
     if (end < tasks) block_barrier();  // and read before others overwrite them

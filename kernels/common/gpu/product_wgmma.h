@@ -21,7 +21,7 @@ namespace atlas::kernels {
 
 /// A product of either kind.
 struct WgmmaWork {
-  const uint8_t* x;         // in bf16_w64; of experts: their runs
+  const uint8_t* x;         // in bf16_w64, or f16_w64; of experts: their runs
   const uint8_t* weight;    // of expert 0
   const uint32_t* offsets;  // null: one expert, all rows
   float* y;
@@ -339,7 +339,7 @@ template <class F, uint32_t kColumns, uint32_t kParts>
 ATLAS_DEVICE void wgmma_multiply(const WgmmaWork& work, const WgmmaParts<F>& parts,
                                  const WgmmaTile& tile, WgmmaTurn<WgmmaParts<F>::kStages>& turn) {
   using namespace device;
-  static_assert(F::kParts == 1 && F::kFold == 0 && !F::kF16);
+  static_assert(F::kParts == 1 && F::kFold == 0);
   constexpr uint32_t kUnitBlocks = F::kUnit / kBlockElements, kNone = ~0u;
   constexpr uint32_t kRunStages = F::kRun / kWgmmaStage;
   // Four warps multiply together: those without a group take the last one's weights.
@@ -408,9 +408,13 @@ ATLAS_DEVICE void wgmma_multiply(const WgmmaWork& work, const WgmmaParts<F>& par
         for (uint32_t step = 0; step < 2; ++step) {
           ATLAS_UNROLL
           for (uint32_t part = 0; part < kParts; ++part) {
-            wgmma_bf16(sums[part], weights[block][step],
-                       rows.at_byte(part * kColumns * kWgmmaRowBytes).at_step(2 * block + step),
-                       add);
+            const WgmmaMatrix inputs =
+                rows.at_byte(part * kColumns * kWgmmaRowBytes).at_step(2 * block + step);
+            if constexpr (F::kF16) {
+              wgmma_f16(sums[part], weights[block][step], inputs, add);
+            } else {
+              wgmma_bf16(sums[part], weights[block][step], inputs, add);
+            }
           }
           add = true;
         }

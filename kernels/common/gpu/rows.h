@@ -57,9 +57,11 @@ ATLAS_DEVICE void scale_elements(const RmsNormParams& params, uint64_t row, uint
   const float* weight = params.weight + uint64_t{group} * params.weight_group_stride;
   float* y = params.y + row * params.y_stride + uint64_t{group} * params.y_group_stride;
   const bool x_aligned = has_quads(x, 0), y_aligned = has_quads(y, 0);
-  const bool weight_aligned = has_quads(weight, 0), encodes = params.encoded != nullptr;
+  const bool weight_aligned = has_quads(weight, 0);
+  const EncodedRows encoded{params.encoded, params.encoded_f16};
   // Warps encode as a whole: a row that is one group goes on to its encoding's end.
-  const auto end = encodes && params.groups == 1 ? static_cast<uint32_t>(encoded_elements(n)) : n;
+  const auto end =
+      encoded.any() && params.groups == 1 ? static_cast<uint32_t>(encoded_elements(n)) : n;
   ATLAS_ROLLED
   for (uint32_t i = 4 * thread_index(); i < end; i += 4 * kNormThreads) {
     const Quad v = load_quad(x, i, n, x_aligned), w = load_quad(weight, i, n, weight_aligned);
@@ -67,7 +69,7 @@ ATLAS_DEVICE void scale_elements(const RmsNormParams& params, uint64_t row, uint
     ATLAS_UNROLL
     for (uint32_t j = 0; j < 4; ++j) out.f[j] = (v.f[j] * scale) * w.f[j];
     store_quad(y, i, n, y_aligned, out);
-    if (encodes) encode_quad(params.encoded, row, params.groups * n, group * n + i, out);
+    encode_quad(encoded, row, params.groups * n, group * n + i, out);
   }
 }
 

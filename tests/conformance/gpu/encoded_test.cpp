@@ -1,9 +1,10 @@
 // Operations of the core that encode the rows they make, on every GPU platform: the float32 that
-// they give without it, and of that the bits of encode_bf16_b32, on h200 of encode_bf16_w64, too.
+// they give without it, and of that the bits of encode_bf16_b32, on h200 of encode_bf16_w64, too;
+// and those of f16 where they make rows in it.
 #include <limits>
 #include <vector>
 
-#include "kernels/common/gpu_wgmma.h"
+#include "kernels/common/gpu_half.h"
 #include "tests/support/gpu_twin.h"
 #include "tests/support/numbers.h"
 
@@ -19,6 +20,11 @@ struct Shape {
 };
 const std::vector<Shape> kRowShapes = {{1, 1},    {1, 7},    {1, 31},  {1, 32},  {1, 100}, {1, 128},
                                        {1, 1028}, {1, 4096}, {2, 128}, {3, 640}, {2, 2560}};
+
+/// The pointers of a kernel's parameters.
+struct Encoded {
+  uint8_t *bf16 = nullptr, *f16 = nullptr;
+};
 
 /// Memory of one kernel on one platform, and its checks.
 class Encodes {
@@ -42,34 +48,33 @@ class Encodes {
   }
 
   /// Runs the kernel as it is and encoding, where `restore` puts back what it changes beside y, and
-  /// compares. `fill(y, encoded)` makes the parameters.
+  /// compares. `fill(y, encoded)` makes the parameters; with an Encoded the kernel knows f16, too.
   template <typename Fill, typename Restore>
   void check(const char* kernel, uint64_t digest, const Fill& fill, const Restore& restore) {
+    constexpr bool kF16 = std::is_invocable_v<Fill, float*, Encoded>;
+    const auto made = [&](float* y, Encoded encoded) {
+      if constexpr (kF16) {
+        return fill(y, encoded);
+      } else {
+        return fill(y, static_cast<void*>(encoded.bf16));
+      }
+    };
     const std::vector<float> before(kRows * stride_, 9.0f);
     float* plain = twin_.machine().in_out("plain", before);
-    twin_.run_gpu(kernel, digest, kRows + 1, fill(plain, nullptr));
+    twin_.run_gpu(kernel, digest, kRows + 1, made(plain, {}));
     for (const bool wgmma : {false, true}) {
       if (wgmma && platform_ != "h200") continue;
       CAPTURE(wgmma);
       float* y = twin_.machine().in_out("y", before);
-      uint8_t* encoded = output("encoded", wgmma);
+      Encoded encoded{output("encoded", wgmma), kF16 ? output("encoded f16", wgmma) : nullptr};
       restore();
       // An odd address asks for the encoding of wgmma.
-      twin_.run_gpu(kernel, digest, kRows + 1, fill(y, encoded + (wgmma ? 1 : 0)), 1);
+      const auto place = [&](uint8_t* at) { return at == nullptr || !wgmma ? at : at + 1; };
+      twin_.run_gpu(kernel, digest, kRows + 1, made(y, {place(encoded.bf16), place(encoded.f16)}),
+                    1);
       CHECK(same_numbers(twin_.machine().contents(y), twin_.machine().contents(plain)));
-      uint8_t* expected = output("expected", wgmma);
-      const ProductLaunch launch =
-          wgmma ? wgmma_encode_launch(k_, kRows + 1) : encode_launch(k_, kRows + 1);
-      const EncodeParams params{y, expected, row_count_, stride_, row_bytes(wgmma), k_, 0};
-      const auto report =
-          twin_.machine().run(wgmma ? kEncodeWgmma : kEncodeBf16, params, kEncodeParamsDigest,
-                              {.shape = {static_cast<uint32_t>(launch.x),
-                                         static_cast<uint32_t>(launch.y), 1, launch.threads, 0}});
-      INFO(report.text());
-      REQUIRE(report.ok());
-      constexpr uint8_t kUnwritten = 0xee;
-      CHECK(twin_.machine().contents(encoded, kUnwritten) ==
-            twin_.machine().contents(expected, kUnwritten));
+      check_rows(y, encoded.bf16, wgmma, wgmma ? kEncodeWgmma : kEncodeBf16);
+      if (kF16) check_rows(y, encoded.f16, wgmma, wgmma ? kEncodeHalfWgmma : kEncodeHalf);
     }
   }
   template <typename Fill>
@@ -78,6 +83,23 @@ class Encodes {
   }
 
  private:
+  /// `encoded` is what the kernel `encode` makes of y.
+  void check_rows(float* y, const uint8_t* encoded, bool wgmma, const char* encode) {
+    CAPTURE(encode);
+    uint8_t* expected = output("expected", wgmma);
+    const ProductLaunch launch =
+        wgmma ? wgmma_encode_launch(k_, kRows + 1) : encode_launch(k_, kRows + 1);
+    const EncodeParams params{y, expected, row_count_, stride_, row_bytes(wgmma), k_, 0};
+    const auto report =
+        twin_.machine().run(encode, params, kEncodeParamsDigest,
+                            {.shape = {static_cast<uint32_t>(launch.x),
+                                       static_cast<uint32_t>(launch.y), 1, launch.threads, 0}});
+    INFO(report.text());
+    REQUIRE(report.ok());
+    constexpr uint8_t kUnwritten = 0xee;
+    CHECK(twin_.machine().contents(encoded, kUnwritten) ==
+          twin_.machine().contents(expected, kUnwritten));
+  }
   uint64_t row_bytes(bool wgmma) const { return wgmma ? wgmma_row_bytes(k_) : bf16_row_bytes(k_); }
   uint8_t* output(const char* name, bool wgmma) {
     return twin_.machine().output<uint8_t>(
@@ -160,9 +182,9 @@ TEST_SUITE("conformance") {
       const uint64_t x_stride = kStreams * n + pad;
       const float* gate = run.values("gate", x_stride, n);
       const float* x = run.values("x", x_stride, n + 1);
-      run.check("stream_mix", kStreamMixParamsDigest, [&](float* y, void* encoded) {
-        return StreamMixParams{gate,         x,        y, run.row_count(), x_stride, x_stride,
-                               run.stride(), kStreams, n, encoded};
+      run.check("stream_mix", kStreamMixParamsDigest, [&](float* y, Encoded encoded) {
+        return StreamMixParams{gate,         x,        y, run.row_count(), x_stride,   x_stride,
+                               run.stride(), kStreams, n, encoded.bf16,    encoded.f16};
       });
     });
   }
@@ -174,10 +196,10 @@ TEST_SUITE("conformance") {
       const uint64_t x_stride = shape.groups * group;
       const float* x = run.values("x", x_stride, n);
       const float* weight = run.twin().machine().input("weight", normal_values(n, 5));
-      run.check("rms_norm", kRmsNormParamsDigest, [&](float* y, void* encoded) {
+      run.check("rms_norm", kRmsNormParamsDigest, [&](float* y, Encoded encoded) {
         return RmsNormParams{
-            x,     weight, y, run.row_count(), x_stride, run.stride(), shape.groups, n,
-            group, n,      0, 1e-6f,           encoded};
+            x,     weight, y, run.row_count(), x_stride,     run.stride(), shape.groups, n,
+            group, n,      0, 1e-6f,           encoded.bf16, encoded.f16};
       });
     });
   }
@@ -195,7 +217,7 @@ TEST_SUITE("conformance") {
         run.check("norm_gate", kNormGateParamsDigest, [&](float* y, void* encoded) {
           NormGateParams params{};
           params.norm = {x, weight, y, run.row_count(), run.stride(), run.stride(), groups, n,
-                         n, n,      0, 1e-6f,           nullptr};
+                         n, n,      0, 1e-6f,           nullptr,      nullptr};
           params.gate = {
               y, gate, y, run.row_count(), run.stride(), run.stride(), run.stride(), groups, n, n,
               n, n,    1, encoded};
@@ -217,16 +239,25 @@ TEST_SUITE("conformance") {
       const float* weight = run.twin().machine().input("weight", normal_values(streams * n, 5));
       run.check(
           "inject_norm", kInjectNormParamsDigest,
-          [&](float* y, void* encoded) {
-            return InjectNormParams{c,        added,
-                                    x,        weight,
-                                    y,        run.row_count(),
-                                    streams,  n + pad,
-                                    x_stride, run.stride(),
-                                    streams,  n,
-                                    n,        n,
-                                    1e-6f,    0,
-                                    encoded};
+          [&](float* y, Encoded encoded) {
+            return InjectNormParams{c,
+                                    added,
+                                    x,
+                                    weight,
+                                    y,
+                                    run.row_count(),
+                                    streams,
+                                    n + pad,
+                                    x_stride,
+                                    run.stride(),
+                                    streams,
+                                    n,
+                                    n,
+                                    n,
+                                    1e-6f,
+                                    0,
+                                    encoded.bf16,
+                                    encoded.f16};
           },
           [&] { run.twin().machine().write(x, streams_before); });
     });

@@ -15,7 +15,8 @@ using namespace atlas::kernels;
 constexpr uint8_t kUnwritten = 0xee;
 constexpr float kBefore = 9.0f;
 
-enum class Encoding { kNone, kBf16, kWgmma };
+enum class Encoding { kNone, kBf16, kWgmma, kHalf, kHalfWgmma };
+bool is_half(Encoding encoding) { return encoding >= Encoding::kHalf; }
 
 struct Made {
   std::vector<float> y;
@@ -34,7 +35,8 @@ class Ending {
     params.row_count = row_count_;
     params.x_stride = params.k = weights.k;
     params.out_row_bytes = bf16_row_bytes(weights.k);
-    run(kEncodeBf16, params, kEncodeParamsDigest, encode_launch(weights.k, rows));
+    run(weights.f16_rows ? kEncodeHalf : kEncodeBf16, params, kEncodeParamsDigest,
+        encode_launch(weights.k, rows));
     x_ = params.out;
   }
 
@@ -56,7 +58,7 @@ class Ending {
     params.linear.weight = machine_.in_out("weight", weights_.of(gpu_));  // with counters
     params.linear.values = machine_.output<float>("values", launch.workspace_bytes / 4);
     params.end = {room(columns, encoding), columns, scale};
-    run("linear_bf16_silu", params, kLinearSiluParamsDigest, launch, seed);
+    run("linear_" + weights_.format + "_silu", params, kLinearSiluParamsDigest, launch, seed);
     const auto* weight = static_cast<const uint8_t*>(params.linear.weight);
     CHECK(machine_.contents(weight, uint8_t{0xc3}) == weights_.of(gpu_));
     return made(params.linear.y, params.end.encoded);
@@ -67,19 +69,34 @@ class Ending {
     const uint32_t streams = weights_.n / columns;
     float* u = output(stride);
     void* encoded = room(columns, encoding);
-    const StreamMixParams params{product(weights_.n), streams_(), u,       row_count_, weights_.n,
-                                 weights_.n + 3,      stride,     streams, columns,    encoded};
+    const StreamMixParams params{product(weights_.n),
+                                 streams_(),
+                                 u,
+                                 row_count_,
+                                 weights_.n,
+                                 weights_.n + 3,
+                                 stride,
+                                 streams,
+                                 columns,
+                                 is_half(encoding) ? nullptr : encoded,
+                                 is_half(encoding) ? encoded : nullptr};
     run("stream_mix", params, kStreamMixParamsDigest, rows_shape(gpu_shape(params, rows_)));
     return made(u, encoded);
   }
   Made mean(uint32_t columns, uint64_t stride, Encoding encoding, uint64_t seed) {
     LinearMeanParams params{};
     params.linear = linear(stride);
-    params.end = {streams_(), room(columns, encoding), weights_.n + 3, columns, 0};
+    void* encoded = room(columns, encoding);
+    params.end = {streams_(),
+                  is_half(encoding) ? nullptr : encoded,
+                  is_half(encoding) ? encoded : nullptr,
+                  weights_.n + 3,
+                  columns,
+                  0};
     REQUIRE(takes_mean(gpu_, weights_.n, weights_.k, columns));
     run("linear_bf16_mean", params, kLinearMeanParamsDigest,
         mean_launch(gpu_, weights_.n, columns, bucket()), seed);
-    return made(params.linear.y, params.end.encoded);
+    return made(params.linear.y, encoded);
   }
 
  private:
@@ -91,7 +108,7 @@ class Ending {
   /// An odd address asks for the encoding of wgmma.
   void* room(uint32_t columns, Encoding encoding) {
     if (encoding == Encoding::kNone) return nullptr;
-    if (encoding == Encoding::kBf16) {
+    if (encoding == Encoding::kBf16 || encoding == Encoding::kHalf) {
       return machine_.output<uint8_t>("encoded", rows_ * bf16_row_bytes(columns));
     }
     return machine_.output<uint8_t>("encoded", wgmma_places(rows_) * wgmma_row_bytes(columns)) + 1;
@@ -115,7 +132,7 @@ class Ending {
     LinearParams params = linear(stride);
     const ProductLaunch launch = linear_launch(gpu_, false, weights_.n, weights_.k, bucket());
     params.tiles = launch.tiles;
-    run("linear_bf16", params, kLinearParamsDigest, launch);
+    run("linear_" + weights_.format, params, kLinearParamsDigest, launch);
     return params.y;
   }
   static ProductLaunch rows_shape(const LaunchShape& shape) {
@@ -124,8 +141,8 @@ class Ending {
     return launch;
   }
   template <typename Params>
-  void run(const char* kernel, const Params& params, uint64_t digest, const ProductLaunch& launch,
-           uint64_t seed = 0) {
+  void run(const std::string& kernel, const Params& params, uint64_t digest,
+           const ProductLaunch& launch, uint64_t seed = 0) {
     const auto report =
         machine_.run(kernel, params, digest,
                      {.shape = {static_cast<uint32_t>(launch.x), static_cast<uint32_t>(launch.y),
@@ -162,11 +179,11 @@ std::vector<Encoding> encodings(std::string_view platform) {
 }
 
 /// Calls use(ending, size, rows, encoding) on every platform, for some numbers of rows, with every
-/// encoding of the results.
-template <typename Use>
-void each_ending(std::initializer_list<Size> sizes, const Use& use) {
+/// encoding of the results; `make` gives the weights.
+template <typename Make, typename Use>
+void each_ending(std::initializer_list<Size> sizes, const Make& make, const Use& use) {
   for (const Size& size : sizes) {
-    const GpuWeights weights = float_weights(FloatLayout::kBF16, size.n, size.k);
+    const GpuWeights weights = make(size);
     for (const char* platform : kGpuPlatforms) {
       for (const uint32_t rows : {1u, 3u, 8u, 16u}) {
         CAPTURE(platform);
@@ -179,33 +196,48 @@ void each_ending(std::initializer_list<Size> sizes, const Use& use) {
   }
 }
 
+GpuWeights bf16_weights(const Size& size) {
+  return float_weights(FloatLayout::kBF16, size.n, size.k);
+}
+GpuWeights bf16_as_halves(const Size& size) {
+  return half_weights(FloatLayout::kBF16, size.n, size.k);
+}
+
+void check_silu(Ending& ending, const Size& size, uint32_t rows, Encoding encoding) {
+  const uint64_t stride = size.n + rows % 5;
+  const Made expected = ending.silu_behind(size.columns, 0.25f, stride, encoding);
+  const auto runs = static_cast<uint32_t>(whole_units(size.k, 256));
+  for (const uint32_t parts : {0u, 1u, runs}) {
+    CAPTURE(parts);
+    const Made made = ending.silu(size.columns, 0.25f, stride, parts, encoding, parts + rows);
+    CHECK(same_bits(made.y, expected.y));
+    CHECK(made.encoded == expected.encoded);
+  }
+}
+
 }  // namespace
 
 TEST_SUITE("conformance") {
   TEST_CASE("gpu: products end in SiLU with the bits of both, however k is divided") {
     each_ending({{1, 1, 1}, {20, 16, 77}, {33, 33, 300}, {84, 80, 2600}, {70, 6, 1030}},
-                [](Ending& ending, const Size& size, uint32_t rows, Encoding encoding) {
-                  const uint64_t stride = size.n + rows % 5;
-                  const Made expected = ending.silu_behind(size.columns, 0.25f, stride, encoding);
-                  const auto runs = static_cast<uint32_t>(whole_units(size.k, 256));
-                  for (const uint32_t parts : {0u, 1u, runs}) {
-                    CAPTURE(parts);
-                    const Made made =
-                        ending.silu(size.columns, 0.25f, stride, parts, encoding, parts + rows);
-                    CHECK(same_bits(made.y, expected.y));
-                    CHECK(made.encoded == expected.encoded);
-                  }
-                });
+                bf16_weights, check_silu);
+    each_ending({{20, 16, 77}, {33, 33, 300}, {84, 80, 2600}}, bf16_as_halves, check_silu);
   }
 
   TEST_CASE("gpu: products end in the gated mean of streams with the bits of both") {
     each_ending({{32, 32, 1}, {128, 32, 77}, {256, 64, 320}, {288, 96, 512}, {640, 160, 300}},
+                bf16_weights,
                 [](Ending& ending, const Size& size, uint32_t rows, Encoding encoding) {
-                  const uint64_t stride = size.columns + rows % 5;
-                  const Made expected = ending.mix_behind(size.columns, stride, encoding);
-                  const Made made = ending.mean(size.columns, stride, encoding, rows);
-                  CHECK(same_bits(made.y, expected.y));
-                  CHECK(made.encoded == expected.encoded);
+                  const auto check = [&](Encoding each) {
+                    const uint64_t stride = size.columns + rows % 5;
+                    const Made expected = ending.mix_behind(size.columns, stride, each);
+                    const Made made = ending.mean(size.columns, stride, each, rows);
+                    CHECK(same_bits(made.y, expected.y));
+                    CHECK(made.encoded == expected.encoded);
+                  };
+                  check(encoding);
+                  if (encoding == Encoding::kBf16) check(Encoding::kHalf);
+                  if (encoding == Encoding::kWgmma) check(Encoding::kHalfWgmma);
                 });
   }
 }

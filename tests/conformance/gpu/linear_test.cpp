@@ -23,6 +23,56 @@ TEST_SUITE("conformance") {
     }
   }
 
+  TEST_CASE("gpu: products in f16: values, and one row's bits among any others") {
+    for (const FloatLayout layout : {FloatLayout::kBF16, FloatLayout::kF16}) {
+      for (const auto& [n, k, rows] : {std::array{1u, 1u, 1u}, {40u, 77u, 19u}, {150u, 580u, 3u}}) {
+        const GpuWeights weights = half_weights(layout, n, k);
+        for (const char* platform : kGpuPlatforms) ProductSuite(platform, weights).check(rows);
+      }
+    }
+  }
+
+  TEST_CASE("gpu: products in f16 take bf16 weights of any size, a row at a time") {
+    constexpr uint32_t kN = 20, kK = 300;
+    FloatWeights source(FloatLayout::kBF16, kN, kK, 8);
+    for (uint32_t row = 0; row < kN; ++row) {
+      // Rows from the smallest numbers to the largest, within a row from one to 2^-30 of it; one of
+      // zeros, and one of numbers below all normal ones.
+      for (uint32_t i = 0; i < kK; ++i) {
+        const double size =
+            row == 3 ? 0.0
+            : row == 5
+                ? 0x1p-130
+                : std::ldexp(1.0, static_cast<int>(row * 12) - 120 - static_cast<int>(i % 31));
+        const auto bits = bf16_bits(static_cast<float>(size * (i % 2 == 0 ? 1.2890625 : -1.5)));
+        std::memcpy(source.bytes.data() + 2 * (size_t{row} * kK + i), &bits, 2);
+        source.values[size_t{row} * kK + i] = bf16_to_f32(bits);
+      }
+    }
+    const GpuWeights weights = half_weights(source);
+    for (const char* platform : kGpuPlatforms) {
+      CAPTURE(platform);
+      ProductSuite suite(platform, weights);
+      suite.check_gather();
+      const std::vector<float> x = normal_values(3 * kK, 12);
+      suite.check_values(x, suite.linear(x, 0, 3, false).y);
+    }
+  }
+
+  TEST_CASE("gpu: products in f16 of many runs give the same bits however k is divided") {
+    const GpuWeights weights = half_weights(FloatLayout::kBF16, 40, 2600);
+    for (const char* platform : kGpuPlatforms) {
+      CAPTURE(platform);
+      ProductSuite suite(platform, weights);
+      const std::vector<float> x = normal_values(16 * weights.k, 6);
+      const std::vector<float> y = suite.linear(x, 0, 16, false).y;
+      suite.check_values(x, y);
+      for (const uint32_t parts : {2u, 4u, 11u}) {
+        CHECK(same_bits(suite.linear(x, 0, 16, false, parts, nullptr, parts).y, y));
+      }
+    }
+  }
+
   TEST_CASE("gpu: products with bf16 give a row the same bits with 1 to 16 rows, and with 200") {
     const GpuWeights weights = float_weights(FloatLayout::kBF16, 33, 300);
     for (const char* platform : kGpuPlatforms) {
@@ -57,11 +107,18 @@ TEST_SUITE("conformance") {
   }
 
   TEST_CASE("gpu: rows are encoded for wgmma where the encoding says") {
-    for (const uint32_t k : {1u, 77u, 640u}) {
+    for (const auto& [k, f16] :
+         {std::pair{1u, false}, {77u, false}, {640u, false}, {1u, true}, {77u, true}}) {
       CAPTURE(k);
+      CAPTURE(f16);
       constexpr uint32_t kRows = 35;
       GpuMachine machine("h200");
-      const std::vector<float> x = normal_values(size_t{kRows} * k, k);
+      std::vector<float> x = normal_values(size_t{kRows} * k, k);
+      if (f16) {  // too large, just not, and too small for a normal number
+        x[0] = -7e7f;
+        x[k] = 65519.0f;
+        x[2 * k] = 3e-6f;
+      }
       const uint64_t row_bytes = wgmma_row_bytes(k);
       EncodeParams params{};
       params.x = machine.input("x", x);
@@ -71,7 +128,7 @@ TEST_SUITE("conformance") {
       params.out_row_bytes = row_bytes;
       const ProductLaunch launch = wgmma_encode_launch(k, kRows + 9);
       const auto report =
-          machine.run(kEncodeWgmma, params, kEncodeParamsDigest,
+          machine.run(f16 ? kEncodeHalfWgmma : kEncodeWgmma, params, kEncodeParamsDigest,
                       {.shape = {static_cast<uint32_t>(launch.x), static_cast<uint32_t>(launch.y),
                                  1, launch.threads, 0}});
       INFO(report.text());
@@ -82,7 +139,8 @@ TEST_SUITE("conformance") {
       std::vector<uint8_t> expected(got.size(), 0xee);
       for (uint32_t row = 0; row < kRows; ++row) {
         for (uint32_t i = 0; i < row_bytes / 2; ++i) {
-          const uint16_t bits = i < k ? bf16_bits(x[row * k + i]) : uint16_t{0};
+          const float number = i < k ? x[row * k + i] : 0.0f;
+          const uint16_t bits = f16 ? f16_bits(number) : bf16_bits(number);
           std::memcpy(expected.data() + wgmma_encoded_offset(row_bytes, row, i), &bits, 2);
         }
       }
@@ -97,6 +155,13 @@ TEST_SUITE("conformance") {
     }
   }
 
+  TEST_CASE("gpu: products in f16 by wgmma") {
+    for (const auto& [n, k] : {std::array{150u, 330u}, {257u, 1100u}}) {
+      const GpuWeights weights = half_weights(FloatLayout::kBF16, n, k);
+      ProductSuite("h200", weights).check_wgmma();
+    }
+  }
+
   TEST_CASE("gpu: products with floats read weights once, by matrix instructions") {
     for (const FloatLayout layout : kLayouts) {
       const GpuWeights weights = float_weights(layout, 72, 1504);
@@ -104,6 +169,8 @@ TEST_SUITE("conformance") {
         ProductSuite(platform, weights).check_traffic();
       }
     }
+    const GpuWeights halves = half_weights(FloatLayout::kBF16, 72, 1504);
+    for (const char* platform : kGpuPlatforms) ProductSuite(platform, halves).check_traffic();
   }
 }
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/common/codecs.h"
-#include "kernels/common/gpu_wgmma.h"
+#include "kernels/common/gpu_half.h"
 #include "plugins/abi/atlas_plugin.h"
 #include "tests/support/gpu_machine.h"
 #include "tests/support/gpu_target.h"
@@ -26,6 +26,22 @@ inline uint16_t bf16_bits(float x) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 inline float bf16_of(float x) { return kernels::bf16_to_f32(bf16_bits(x)); }
+/// The nearest f16, and the largest where x is larger.
+inline float f16_of(float x) {
+  if (x == 0.0f) return x;
+  const int exponent = std::max(std::ilogb(x), -14);
+  const float unit = std::ldexp(1.0f, exponent - 10);
+  return std::clamp(std::nearbyint(x / unit) * unit, -65504.0f, 65504.0f);
+}
+inline uint16_t f16_bits(float x) {
+  const float near = f16_of(x), magnitude = std::fabs(near);
+  uint32_t bits;
+  std::memcpy(&bits, &magnitude, 4);
+  const uint32_t sign = std::signbit(near) ? 0x8000u : 0u;
+  return static_cast<uint16_t>(sign | (magnitude < std::ldexp(1.0f, -14)
+                                           ? static_cast<uint32_t>(magnitude * 0x1p24f)
+                                           : (bits >> 13) - (112u << 10)));
+}
 
 /// A weight matrix as a test makes it: its numbers, and its resident bytes for both families.
 struct GpuWeights {
@@ -37,6 +53,7 @@ struct GpuWeights {
   double tolerance = 1e-5;   // of the error against sum |w x|
   bool divides = false;      // k may be divided over blocks
   uint32_t wgmma_bytes = 0;  // 64 elements of a group; 0: h200 has no kernels of wgmma for it
+  bool f16_rows = false;     // inputs are encoded as f16, else as bf16
   const std::vector<uint8_t>& of(const kernels::GpuTraits& gpu) const {
     return packed[static_cast<uint32_t>(gpu.family)];
   }
@@ -153,15 +170,16 @@ class ProductSuite {
     return machine.contents(params.y, kUnwritten);
   }
 
-  /// Error of y against float64 sums over x rounded to bf16, in units of sum |w x|.
+  /// Error of y against float64 sums over x rounded as it is encoded, in units of sum |w x|.
   void check_values(const std::vector<float>& x, const std::vector<float>& y) {
     const uint32_t n = weights_.n, k = weights_.k;
     for (size_t row = 0; row < y.size() / n; ++row) {
       for (uint32_t o = 0; o < n; ++o) {
         double sum = 0, size = 1e-30;
         for (uint32_t i = 0; i < k; ++i) {
-          const double term =
-              double{weights_.values[size_t{o} * k + i]} * double{bf16_of(x[row * k + i])};
+          const float input = x[row * k + i];
+          const double term = double{weights_.values[size_t{o} * k + i]} *
+                              double{weights_.f16_rows ? f16_of(input) : bf16_of(input)};
           sum += term;
           size += std::fabs(term);
         }
@@ -314,7 +332,9 @@ class ProductSuite {
       const uint64_t steps = uint64_t{kernels::tiles_of(weights_.n)} *
                              kernels::whole_units(weights_.k, 32) * 2 * weights_.parts;
       const bool mma = gpu_.family == kernels::MatrixFamily::kMma;
-      const auto kind = mma ? simt::Matrix::kMmaBf16 : simt::Matrix::kWmmaBf16;
+      using simt::Matrix;
+      const auto kind = weights_.f16_rows ? (mma ? Matrix::kMmaF16 : Matrix::kWmmaF16)
+                                          : (mma ? Matrix::kMmaBf16 : Matrix::kWmmaBf16);
       CHECK(run.report.matrix_count(kind) == steps * (mma && rows > 8 ? 2 : 1));
     }
   }
@@ -359,10 +379,13 @@ class ProductSuite {
     params.x_stride = weights_.k;
     params.out_row_bytes = row_bytes(wgmma);
     params.k = weights_.k;
-    const auto report = machine.run(
-        wgmma ? kernels::kEncodeWgmma : kernels::kEncodeBf16, params, kernels::kEncodeParamsDigest,
-        {.shape = shape_of(wgmma ? kernels::wgmma_encode_launch(weights_.k, rows + 1)
-                                 : kernels::encode_launch(weights_.k, rows + 1))});
+    const char* kernel = weights_.f16_rows
+                             ? (wgmma ? kernels::kEncodeHalfWgmma : kernels::kEncodeHalf)
+                             : (wgmma ? kernels::kEncodeWgmma : kernels::kEncodeBf16);
+    const auto report =
+        machine.run(kernel, params, kernels::kEncodeParamsDigest,
+                    {.shape = shape_of(wgmma ? kernels::wgmma_encode_launch(weights_.k, rows + 1)
+                                             : kernels::encode_launch(weights_.k, rows + 1))});
     INFO(report.text());
     REQUIRE(report.ok());
     return params.out;

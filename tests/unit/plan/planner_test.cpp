@@ -11,7 +11,7 @@
 #include "kernels/common/core_fused.h"
 #include "kernels/common/gdn.h"
 #include "kernels/common/gpu_ends.h"
-#include "kernels/common/gpu_wgmma.h"
+#include "kernels/common/gpu_half.h"
 #include "kernels/common/linear.h"
 #include "plugins/sdk/guard.h"
 #include "plugins/sdk/record.h"
@@ -180,6 +180,27 @@ struct WgmmaQuant : EncodedQuant {
     needs->fused_epilogues = 1u | 1u << ATLAS_EPILOGUE_ADD;
     sdk::copy_text(needs->input_encoding, kernels::kWgmmaEncoding);
     needs->encoded_row_bytes = kernels::wgmma_row_bytes(problem->k);
+    return ATLAS_OK;
+  }
+  static constexpr AtlasQuantApi kApi{
+      sizeof(AtlasQuantApi), 0, claim, nullptr, needs, linear, encode, gather, grouped,
+      grouped_needs};
+};
+
+/// A plugin of GPUs whose products multiply in f16 what a norm has made, but for those of 32
+/// outputs.
+struct HalfQuant : EncodedQuant {
+  static AtlasCode claim(const AtlasWeightQuery* query, AtlasWeightClaim* claim,
+                         AtlasError* error) {
+    EncodedQuant::claim(query, claim, error);
+    if (query->normed_rows != 0 && claim->n != 32) sdk::copy_text(claim->format, "bf16_half");
+    return ATLAS_OK;
+  }
+  static AtlasCode needs(const AtlasLinearProblem* problem, AtlasLinearNeeds* needs,
+                         AtlasError* error) {
+    EncodedQuant::needs(problem, needs, error);
+    if (problem->format != std::string_view("bf16_half")) return ATLAS_OK;
+    sdk::copy_text(needs->input_encoding, kernels::kHalfEncoding);
     return ATLAS_OK;
   }
   static constexpr AtlasQuantApi kApi{
@@ -538,6 +559,58 @@ TEST_CASE("planner: on GPUs an operation of the core encodes in what its first p
       CHECK(buffer.bytes == 64 * kernels::wgmma_row_bytes(32));
     }
   }
+}
+
+TEST_CASE("planner: plugins are told of weights whose products take a norm's rows alone") {
+  StepBuilder step;
+  const Value x = step.activation("x", 512), normed = step.activation("normed", 512);
+  const Value wide = step.activation("w", 64);
+  const Value streams = step.activation("streams", 1024), mixed = step.activation("mixed", 512);
+  const Groups two{2, 512, 512};
+  const Value narrow = step.activation("narrow", 32), ended = step.activation("ended", 32);
+  step.embed({"embed", 96, 32}, narrow);
+  step.rms_norm(x, {"wide_norm", 512}, 1e-5f, normed);
+  step.linear(normed, {{"both", 64, 512}, {"bf16", 32, 512}}, step.activation("all", 96));
+  step.linear(normed.columns(256, 256), {{"columns", 64, 256}}, wide);
+  step.linear(normed, {{"mostly", 64, 512}}, wide);
+  step.linear(x, {{"mostly", 64, 512}, {"never", 64, 512}}, step.activation("more", 128));
+  step.add("silu", SiluOp{normed, normed, 1.0f});
+  step.linear(normed, {{"later", 64, 512}}, wide);
+  step.add("norm", RmsNormOp{streams, {"streams_norm", 1024}, 1e-5f, streams, two, two});
+  step.add("mix", StreamMixOp{streams, streams, mixed, 2});
+  step.linear(mixed, {{"mixed", 64, 512}}, wide);
+  step.rms_norm(narrow, {"norm", 32}, 1e-5f, ended);
+  const StepProgram steps = around(std::move(step), ended);  // the head takes the table's weight
+  Shapes source = shapes(ATLAS_BF16);
+  for (const char* name : {"both", "mostly", "never", "later", "mixed"}) {
+    source.modules[name] = {64, 512, ATLAS_BF16};
+  }
+  source.modules["bf16"] = {32, 512, ATLAS_BF16};
+  source.modules["columns"] = {64, 256, ATLAS_BF16};
+  source.vectors["wide_norm"] = 512;
+  source.vectors["streams_norm"] = 1024;
+  const auto plan = plan_with(source, steps, {{"half", &HalfQuant::kApi}},
+                              {{"gqa", &FakeAttention::kApi}}, {}, "h200");
+  REQUIRE_MESSAGE(plan, plan.error().message());
+  std::map<std::string, std::string> formats;
+  for (const Weight& weight : plan->weights) {
+    for (const auto& part : weight.parts) formats[part.module] = weight.format;
+  }
+  CHECK(formats == std::map<std::string, std::string>{{"both", "bf16_half"},
+                                                      {"bf16", "bf16"},
+                                                      {"columns", "bf16_half"},
+                                                      {"mostly", "bf16"},
+                                                      {"never", "bf16"},
+                                                      {"later", "bf16"},
+                                                      {"mixed", "bf16_half"},
+                                                      {"embed", "bf16_half"}});
+  // One record leaves its rows in both kinds of numbers.
+  CHECK(pointed_at(*plan, kPrefill, "rms_norm", offsetof(kernels::RmsNormParams, encoded))
+            .starts_with("encoded bf16_b32;"));
+  CHECK(pointed_at(*plan, kPrefill, "rms_norm", offsetof(kernels::RmsNormParams, encoded_f16))
+            .starts_with("encoded f16_b32;"));
+  CHECK(pointed_at(*plan, kPrefill, "stream_mix",
+                   offsetof(kernels::StreamMixParams, encoded_f16)) == "encoded f16_b32;");
 }
 
 TEST_CASE("planner: on GPUs products end in the operation behind them, if their plugin can") {

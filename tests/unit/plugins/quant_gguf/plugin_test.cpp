@@ -59,6 +59,36 @@ TEST_SUITE("quant_gguf") {
     CHECK(claim.bits_per_weight == 5.0);
   }
 
+  TEST_CASE("claim: on GPUs floats whose rows a norm makes are multiplied in f16") {
+    QuantPlugin plugin{"quant_gguf.so"};
+    std::vector<uint8_t> data(18 * 64 * 2);
+    for (const char* platform : {"cpu", "h200", "gb10", "strix-hip"}) {
+      for (const bool normed : {false, true}) {
+        for (const bool f16 : {false, true}) {
+          CAPTURE(platform);
+          CAPTURE(normed);
+          WeightFile file{"blk.0.attn_q", f16 ? ATLAS_F16 : ATLAS_BF16, 18, 64, data.data(),
+                          data.size()};
+          file.query.platform = platform;
+          file.query.normed_rows = normed ? 1 : 0;
+          AtlasWeightClaim claim{};
+          const Answer answer = answer_of(
+              [&](AtlasError* error) { return plugin.api.claim(&file.query, &claim, error); });
+          REQUIRE_MESSAGE(answer.code == ATLAS_OK, answer.message);
+          const bool gpu = platform != std::string("cpu");
+          CHECK(claim.format == std::string(f16 ? "f16" : "bf16") + (gpu && normed ? "_half" : ""));
+          CHECK(claim.contract == std::string(!gpu     ? "f32"
+                                              : normed ? "f16_k16_s256"
+                                                       : "bf16_k16_s256"));
+          std::vector<uint8_t> out(2 * claim.group_bytes);
+          CHECK(answer_of([&](AtlasError* error) {
+                  return plugin.api.pack(&file.query, &claim, 0, 2, out.data(), error);
+                }).code == ATLAS_OK);
+        }
+      }
+    }
+  }
+
   TEST_CASE_FIXTURE(Fixture, "claim: a tensor of another type or name is left to others") {
     file.tensor.dtype = ATLAS_F8_E4M3;
     CHECK(ask_claim().code == ATLAS_OK);
