@@ -272,13 +272,16 @@ constexpr uint32_t exl3_encode_blocks(uint32_t rows) {
   return rows <= kExl3EncodeFew ? rows : (rows + kExl3EncodeRows - 1) / kExl3EncodeRows;
 }
 
-/// exl3_many: a block does 128 outputs of so many rows, each of its warps a group of outputs.
-constexpr uint32_t exl3_many_rows(Exl3Lanes form) { return form == Exl3Lanes::kMmaSync ? 64 : 32; }
+/// exl3_many: a block does 128 outputs of so many rows, each of its warps a group of outputs. A
+/// weight is decoded once for them, which costs about as much as four of its matrix instructions.
+constexpr uint32_t exl3_many_rows(Exl3Lanes form) { return form == Exl3Lanes::kMmaSync ? 96 : 32; }
+/// Tiles with fewer rows have code of their own for each so many.
+inline constexpr uint32_t kExl3ManyPart = 32;
 constexpr uint32_t exl3_many_threads(Exl3Lanes form) {
   return kExl3Block / exl3_shape(form).outputs * device::kMatrixLanes;
 }
 /// 128 inputs of a block's rows and weights, so many times under way.
-inline constexpr uint32_t kExl3ManyStages = 3;
+constexpr uint32_t exl3_many_stages(Exl3Lanes form) { return form == Exl3Lanes::kMmaSync ? 2 : 3; }
 constexpr uint32_t exl3_many_stage_bytes(Exl3Lanes form) {
   return kExl3Block * exl3_many_rows(form) * 2;
 }
@@ -286,8 +289,8 @@ constexpr uint32_t exl3_many_stage_bytes(Exl3Lanes form) {
 inline constexpr uint32_t kExl3ManyRowBytes = (kExl3Block + 4) * 4;
 constexpr uint32_t exl3_many_shared(Exl3Lanes form, uint32_t units) {
   const uint32_t loop =
-      kExl3ManyStages * exl3_many_stage_bytes(form) +
-      kExl3Block / exl3_shape(form).outputs * exl3_ring_bytes(form, units, kExl3ManyStages);
+      exl3_many_stages(form) * exl3_many_stage_bytes(form) +
+      kExl3Block / exl3_shape(form).outputs * exl3_ring_bytes(form, units, exl3_many_stages(form));
   const uint32_t end = exl3_many_rows(form) * kExl3ManyRowBytes;
   return loop > end ? loop : end;
 }

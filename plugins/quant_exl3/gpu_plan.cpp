@@ -19,7 +19,7 @@ using kernels::Exl3Lanes;
 enum class Way {
   kAlone,  // exl3_few, which encodes rows itself: one launch
   kFew,    // exl3_encode, then exl3_few: a weight is decoded once for 8 or 16 rows
-  kMany,   // exl3_encode, then exl3_many: once for 64 or 32 rows
+  kMany,   // exl3_encode, then exl3_many: once for 96 or 32 rows
   kWgmma,  // exl3_encode_wgmma, then exl3_wgmma: once for 128 rows; h200 alone has an entry for it
 };
 /// Parts are one product after the other.

@@ -84,9 +84,11 @@ ATLAS_SIMT void wgmma_commit(Site site);
 ATLAS_SIMT void wgmma_wait(uint32_t groups_left, Site site);
 /// What the lane wrote to shared memory before is seen by such instructions after.
 ATLAS_SIMT void matrix_proxy_fence(Site site);
-/// Barriers of phases in shared memory, and copies that they count (bulk.h).
+/// Barriers of phases in shared memory (phases.h), and copies that they count (bulk.h).
 ATLAS_SIMT void phase_init(const void* barrier, uint32_t arrivals, Site site);
 ATLAS_SIMT void phase_arrive(const void* barrier, uint32_t expected_bytes, Site site);
+/// An arrival that comes with the copies that the lane has begun by async_copy.
+ATLAS_SIMT void phase_arrive_copied(const void* barrier, Site site);
 ATLAS_SIMT void phase_wait(const void* barrier, uint32_t parity, Site site);
 ATLAS_SIMT void bulk_copy(void* shared_to, const void* from, uint32_t bytes, const void* barrier,
                           Site site);

@@ -1,7 +1,8 @@
 // Products of many rows for every GPU pack: exl3_many_<codebook>, from encoded rows. A block does
-// 128 outputs of 64 rows (WMMA: 32) over all of k: a warp decodes a group's weights once for all of
-// them, rows come by way of shared memory. Sums are folded at the ends of segments, so bits are
-// those of exl3_few.
+// 128 outputs of 96 rows (WMMA: 32) over all of k: a warp decodes a group's weights once for all of
+// them, rows come by way of shared memory. A tile of at most 32 or 64 rows has code of its own:
+// conditions between matrix instructions cost half of their speed. Sums are folded at the ends of
+// segments, so bits are those of exl3_few.
 #pragma once
 
 #include "kernels/common/gpu/exl3_rows.h"
@@ -11,7 +12,7 @@ namespace atlas::kernels {
 inline constexpr uint32_t kExl3ManyRows = exl3_many_rows(kExl3Lanes);
 inline constexpr uint32_t kExl3ManyThreads = exl3_many_threads(kExl3Lanes);
 inline constexpr uint32_t kExl3ManyWarps = kExl3ManyThreads / device::kMatrixLanes;
-inline constexpr uint32_t kExl3ManyStageBytes = exl3_many_stage_bytes(kExl3Lanes);
+inline constexpr uint32_t kExl3ManyStages = exl3_many_stages(kExl3Lanes);
 
 /// Rows [begin, begin + rows) of a run: a tile of them.
 struct Exl3Tile {
@@ -79,16 +80,22 @@ ATLAS_DEVICE Exl3Tile exl3_tile(const uint32_t* row_count, const uint32_t* offse
   return {begin, end - begin < kRows ? end - begin : kRows, expert};
 }
 
+/// Bytes of a stage of kTiles tiles of rows.
+template <uint32_t kTiles>
+inline constexpr uint32_t kExl3StageBytes = kExl3Block* kTiles* kExl3Shape.row_tile * 2;
+
 /// Begins the copy of 128 inputs of a tile's rows: for each step, each tile of rows as it is
 /// encoded.
+template <uint32_t kTiles>
 ATLAS_DEVICE void exl3_begin_inputs(const Exl3ProductGpuParams& params, const Exl3Tile& tile,
                                     uint32_t block, uint8_t* stage) {
   using namespace device;
   constexpr uint32_t kRowTile = kExl3Shape.row_tile, kStepBytes = exl3_step_bytes(kExl3Lanes);
-  constexpr uint32_t kTiles = kExl3ManyRows / kRowTile, kPieces = kExl3ManyStageBytes / 16;
+  constexpr uint32_t kPieces = kExl3StageBytes<kTiles> / 16;
   constexpr uint32_t kThreads = kExl3ManyThreads, kPerHalf = kStepBytes / 32;
   constexpr uint32_t kPerRow = kPerHalf / kRowTile;  // pieces of a row in half a step
-  constexpr uint32_t kSteps = kExl3ManyStageBytes / (kTiles * kStepBytes);
+  constexpr uint32_t kSteps = kExl3StageBytes<kTiles> / (kTiles * kStepBytes);
+  static_assert(kPieces % kThreads == 0);
   const auto* encoded = static_cast<const uint8_t*>(params.encoded);
   ATLAS_UNROLL
   for (uint32_t i = 0; i < kPieces / kThreads; ++i) {
@@ -106,19 +113,20 @@ ATLAS_DEVICE void exl3_begin_inputs(const Exl3ProductGpuParams& params, const Ex
   }
 }
 
-/// Groups of outputs of a warp, and tiles of rows. With two groups, inputs would be read half as
-/// often, but ptxas spills.
+/// Groups of outputs of a warp. With two, inputs would be read half as often, but ptxas spills.
 inline constexpr uint32_t kExl3ManyGroups = 1;
-inline constexpr uint32_t kExl3ManyTiles = kExl3ManyRows / kExl3Shape.row_tile;
-using Exl3ManySums = Exl3Sums[kExl3ManyGroups][kExl3ManyTiles];
+template <uint32_t kTiles>
+using Exl3ManySums = Exl3Sums[kExl3ManyGroups][kTiles];
 
 /// totals += sums * the segment's powers of two; sums = 0.
+template <uint32_t kTiles>
 ATLAS_DEVICE void exl3_fold(const Exl3ProductGpuParams& params, const Exl3Tile& tile,
-                            uint32_t segment, Exl3ManySums& sums, Exl3ManySums& totals) {
+                            uint32_t segment, Exl3ManySums<kTiles>& sums,
+                            Exl3ManySums<kTiles>& totals) {
   using namespace device;
   const float* powers = params.powers + uint64_t{segment} * params.rows + tile.begin;
   ATLAS_UNROLL
-  for (uint32_t t = 0; t < kExl3ManyTiles; ++t) {
+  for (uint32_t t = 0; t < kTiles; ++t) {
     ATLAS_UNROLL
     for (uint32_t i = 0; i < kExl3Cells; ++i) {
       const uint32_t r = t * kExl3Shape.row_tile + exl3_cell(lane_index(), i).column;
@@ -133,9 +141,9 @@ ATLAS_DEVICE void exl3_fold(const Exl3ProductGpuParams& params, const Exl3Tile& 
 }
 
 /// The sums of 128 inputs, which are staged.
-template <Exl3Codebook kCodebook, uint32_t kUnits>
+template <Exl3Codebook kCodebook, uint32_t kUnits, uint32_t kTiles>
 ATLAS_DEVICE void exl3_many_block(Exl3Stream<kUnits, kExl3ManyStages> (&streams)[kExl3ManyGroups],
-                                  const uint8_t* stage, Exl3ManySums& sums) {
+                                  const uint8_t* stage, Exl3ManySums<kTiles>& sums) {
   using namespace device;
   constexpr uint32_t kStepBytes = exl3_step_bytes(kExl3Lanes);
   stage += lane_index() % (kStepBytes / 32) * 16;
@@ -152,8 +160,8 @@ ATLAS_DEVICE void exl3_many_block(Exl3Stream<kUnits, kExl3ManyStages> (&streams)
         weights[g] = exl3_weights<kCodebook>(segments[g]);
       }
       ATLAS_UNROLL
-      for (uint32_t t = 0; t < kExl3ManyTiles; ++t) {
-        const uint8_t* from = stage + ((2 * pair + half) * kExl3ManyTiles + t) * kStepBytes;
+      for (uint32_t t = 0; t < kTiles; ++t) {
+        const uint8_t* from = stage + ((2 * pair + half) * kTiles + t) * kStepBytes;
         const Exl3Inputs inputs{{load_as<Words4>(from), load_as<Words4>(from + kStepBytes / 2)}};
         ATLAS_UNROLL
         for (uint32_t g = 0; g < kExl3ManyGroups; ++g) {
@@ -165,8 +173,9 @@ ATLAS_DEVICE void exl3_many_block(Exl3Stream<kUnits, kExl3ManyStages> (&streams)
 }
 
 /// Transforms and writes the tile's rows, by way of shared memory.
+template <uint32_t kTiles>
 ATLAS_DEVICE void exl3_many_outputs(const Exl3ProductGpuParams& params, const Exl3Tile& tile,
-                                    const uint8_t* weight, const Exl3ManySums& totals) {
+                                    const uint8_t* weight, const Exl3ManySums<kTiles>& totals) {
   using namespace device;
   uint8_t* rows = shared_memory<uint8_t>();
   block_barrier();  // stages are read before rows of sums take their place
@@ -174,7 +183,7 @@ ATLAS_DEVICE void exl3_many_outputs(const Exl3ProductGpuParams& params, const Ex
   for (uint32_t g = 0; g < kExl3ManyGroups; ++g) {
     const uint32_t group = warp_index() * kExl3ManyGroups + g;
     ATLAS_UNROLL
-    for (uint32_t t = 0; t < kExl3ManyTiles; ++t) {
+    for (uint32_t t = 0; t < kTiles; ++t) {
       ATLAS_UNROLL
       for (uint32_t i = 0; i < kExl3Cells; ++i) {
         const Cell cell = exl3_cell(lane_index(), i);
@@ -193,20 +202,18 @@ ATLAS_DEVICE void exl3_many_outputs(const Exl3ProductGpuParams& params, const Ex
   }
 }
 
-template <Exl3Codebook kCodebook, uint32_t kUnits>
-ATLAS_DEVICE void exl3_many(const Exl3ProductGpuParams& params) {
+/// A tile of at most kTiles times kExl3Shape.row_tile rows.
+template <Exl3Codebook kCodebook, uint32_t kUnits, uint32_t kTiles>
+ATLAS_DEVICE void exl3_many_tile(const Exl3ProductGpuParams& params, const Exl3Tile& tile) {
   using namespace device;
-  constexpr uint32_t kAhead = kExl3ManyStages - 1;
+  constexpr uint32_t kAhead = kExl3ManyStages - 1, kStageBytes = kExl3StageBytes<kTiles>;
   constexpr uint32_t kRingBytes = exl3_ring_bytes(kExl3Lanes, kUnits, kExl3ManyStages);
-  const Exl3Tile tile =
-      exl3_tile<kExl3ManyRows>(params.row_count, params.offsets, params.experts, block_index<1>());
-  if (tile.rows == 0) return;
   const uint8_t* weight =
       static_cast<const uint8_t*>(params.weight) + tile.expert * params.expert_bytes;
   const uint32_t blocks = params.k / kExl3Block, pairs = params.k / kExl3Shape.inputs;
   uint8_t* stages = shared_memory<uint8_t>();
   uint8_t* ring =
-      stages + kExl3ManyStages * kExl3ManyStageBytes + warp_index() * kExl3ManyGroups * kRingBytes;
+      stages + kExl3ManyStages * kStageBytes + warp_index() * kExl3ManyGroups * kRingBytes;
   const uint64_t group = (block_index() * kExl3ManyWarps + warp_index()) * kExl3ManyGroups;
   const uint8_t* from = weight + exl3_gpu_head_bytes(params.n, params.k) +
                         group * pairs * exl3_pair_bytes(kExl3Lanes, kUnits);
@@ -221,27 +228,45 @@ ATLAS_DEVICE void exl3_many(const Exl3ProductGpuParams& params) {
     ATLAS_UNROLL
     for (uint32_t g = 0; g < kExl3ManyGroups; ++g) streams[g].begin();
     if (block < blocks) {
-      exl3_begin_inputs(params, tile, block,
-                        stages + block % kExl3ManyStages * kExl3ManyStageBytes);
+      exl3_begin_inputs<kTiles>(params, tile, block,
+                                stages + block % kExl3ManyStages * kStageBytes);
     }
     async_commit();
   };
   for (uint32_t block = 0; block < kAhead; ++block) begin(block);
-  Exl3ManySums sums = {}, totals = {};
+  Exl3ManySums<kTiles> sums = {}, totals = {};
   uint32_t segment = 0;
   ATLAS_ROLLED
   for (uint32_t block = 0; block < blocks; ++block) {
     async_wait<kAhead - 1>();
     block_barrier();  // all threads' copies are there, and the oldest stage has been read
     begin(block + kAhead);
-    exl3_many_block<kCodebook>(streams, stages + block % kExl3ManyStages * kExl3ManyStageBytes,
-                               sums);
+    exl3_many_block<kCodebook, kUnits, kTiles>(
+        streams, stages + block % kExl3ManyStages * kStageBytes, sums);
     if (block + 1 == exl3_segment_begin(params.k, segment + 1)) {
-      exl3_fold(params, tile, segment, sums, totals);
+      exl3_fold<kTiles>(params, tile, segment, sums, totals);
       ++segment;
     }
   }
-  exl3_many_outputs(params, tile, weight, totals);
+  exl3_many_outputs<kTiles>(params, tile, weight, totals);
+}
+
+static_assert(kExl3ManyRows == kExl3ManyPart || kExl3ManyRows == 3 * kExl3ManyPart);
+template <Exl3Codebook kCodebook, uint32_t kUnits>
+ATLAS_DEVICE void exl3_many(const Exl3ProductGpuParams& params) {
+  constexpr uint32_t kPartTiles = kExl3ManyPart / kExl3Shape.row_tile;
+  const Exl3Tile tile = exl3_tile<kExl3ManyRows>(params.row_count, params.offsets, params.experts,
+                                                 device::block_index<1>());
+  if (tile.rows == 0) return;
+  if constexpr (kExl3ManyRows > kExl3ManyPart) {
+    if (tile.rows > 2 * kExl3ManyPart) {
+      return exl3_many_tile<kCodebook, kUnits, 3 * kPartTiles>(params, tile);
+    }
+    if (tile.rows > kExl3ManyPart) {
+      return exl3_many_tile<kCodebook, kUnits, 2 * kPartTiles>(params, tile);
+    }
+  }
+  exl3_many_tile<kCodebook, kUnits, kPartTiles>(params, tile);
 }
 
 }  // namespace atlas::kernels

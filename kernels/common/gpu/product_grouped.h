@@ -147,9 +147,12 @@ ATLAS_DEVICE void grouped_few(const GroupedParams& params) {
 
 template <class F>
 ATLAS_DEVICE void grouped_many(const GroupedParams& params) {
-  each_item<F, kManyRows>(params, kManyGroups,
-                          [](const ProductTiles& tiles, const ProductRows& rows,
-                             const ProductResult& result) { many_rows<F>(tiles, rows, result); });
+  typename ManyStream<F>::Ring ring;
+  each_item<F, kManyRows>(
+      params, kManyGroups,
+      [&](const ProductTiles& tiles, const ProductRows& rows, const ProductResult& result) {
+        many_rows<F>(ring, tiles, rows, result);
+      });
 }
 
 /// Row id(r) of W as float32: threads take the words of a row in turn.

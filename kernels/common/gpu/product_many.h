@@ -4,10 +4,13 @@
 // group for all rows, so that a weight is decoded once.
 //
 // k goes by in stages of 64. With mma.sync rows and packed weights come to shared memory by
-// asynchronous copies, some stages under way. RDNA 3.5 has no such copies: rows come by registers,
-// a stage ahead, and weights to the registers of the warp that multiplies with them.
+// asynchronous copies, some stages under way; a barrier of phases for each slot says that its stage
+// is there, and another that all warps have read it, so that no warp waits for the slowest at each
+// stage. RDNA 3.5 has no such copies: rows come by registers, a stage ahead, and weights to the
+// registers of the warp that multiplies with them.
 #pragma once
 
+#include "kernels/common/device/phases.h"
 #include "kernels/common/gpu/product.h"
 
 namespace atlas::kernels {
@@ -17,6 +20,8 @@ inline constexpr uint32_t kManyRows = many_rows_of(kFamily);
 /// and rows that each has.
 inline constexpr uint32_t kManyCopiers = kManyRowBytes / 16;
 inline constexpr uint32_t kManyCopies = kManyRows * kManyCopiers / kProductThreads;
+/// Behind the head of shared memory.
+inline constexpr uint32_t kManyBarrierBytes = 64;
 
 template <class F>
 struct ManyShape {
@@ -80,61 +85,92 @@ struct ManySource {
 
 /// What comes of a product's stages: ask() for one, put() what was asked for where it can be read
 /// after the next wait(), which all threads come to. `kAhead` stages are asked for before the first
-/// is read.
+/// is read. A ManyRing is what one product leaves to the block's next one.
 #if defined(ATLAS_HAS_MMA_SYNC)
+/// The slots' barriers; the slot that is read next, and the parity of the phase that this waits
+/// for.
+template <uint32_t kStages>
+struct ManyRing {
+  static_assert(2 * kStages * sizeof(device::PhaseBarrier) <= kManyBarrierBytes);
+  uint32_t read = 0, parity = 0;
+
+  ATLAS_DEVICE ManyRing() {
+    using namespace device;
+    if (thread_index() < kStages) {
+      phase_init(full(thread_index()), kProductThreads);
+      phase_init(empty(thread_index()), kProductWarps);
+    }
+    block_barrier();  // barriers are made before they are used
+  }
+  ATLAS_DEVICE static device::PhaseBarrier* full(uint32_t slot) {
+    return device::shared_memory<device::PhaseBarrier>(kProductSharedHead) + slot;
+  }
+  ATLAS_DEVICE static device::PhaseBarrier* empty(uint32_t slot) { return full(kStages + slot); }
+  ATLAS_DEVICE void advance() {
+    read += 1;
+    if (read != kStages) return;
+    read = 0;
+    parity ^= 1;
+  }
+};
+
 template <class F>
 struct ManyStream {
   using Shape = ManyShape<F>;
   static constexpr uint32_t kSlot = F::kLaneBytes * device::kWarpLanes;  // a unit of a group
   static constexpr uint32_t kStageBytes = Shape::kWeightsAt + kManyGroups * Shape::kUnits * kSlot;
-  static constexpr uint32_t kRoom = (many_shared_bytes(kFamily) - kProductSharedHead) / kStageBytes;
-  static constexpr uint32_t kStages = kRoom < 4 ? kRoom : 4, kAhead = kStages - 1;
+  static constexpr uint32_t kSlotsAt = kProductSharedHead + kManyBarrierBytes;
+  static constexpr uint32_t kRoom = (many_shared_bytes(kFamily) - kSlotsAt) / kStageBytes;
+  static constexpr uint32_t kStages = kRoom < 4 ? kRoom : 4;
+  // A slot stays as it is for a stage longer than one warp needs, so that others may be later.
+  static constexpr uint32_t kAhead = kStages > 2 ? kStages - 2 : 1;
   static_assert(kStages >= 2);
-  static constexpr bool kRolled = false;
+  static constexpr bool kRolled = false, kStops = false;
+  using Ring = ManyRing<kStages>;
 
+  Ring& ring;
   const ProductTiles& tiles;
   ManySource source;
   const uint8_t* group;  // whose weights the warp copies
   uint32_t units;        // of them
-  LaneSlots slots{kProductSharedHead + Shape::kWeightsAt};
-  uint32_t asked = 0, read = 0;  // slots
+  LaneSlots slots{kSlotsAt + Shape::kWeightsAt};
 
-  ATLAS_DEVICE ManyStream(const ProductTiles& of, const ProductRows& rows)
-      : tiles(of),
+  ATLAS_DEVICE ManyStream(Ring& turns, const ProductTiles& of, const ProductRows& rows)
+      : ring(turns),
+        tiles(of),
         source(rows, Shape::kShares * Shape::share(rows.count)),
         group(of.weight + (of.first + device::warp_index()) * F::group_bytes(of.k)),
         units(device::warp_index() < of.count ? static_cast<uint32_t>(whole_units(of.k, F::kUnit))
                                               : 0) {}
 
-  ATLAS_DEVICE void ask(uint32_t stage, uint32_t stages) {
+  /// The stage that is read `later` stages after the one that is read next.
+  ATLAS_DEVICE void ask(uint32_t later, uint32_t stage, uint32_t stages) {
     using namespace device;
-    if (stage < stages) {
-      uint8_t* to = shared_memory<uint8_t>(kProductSharedHead) + asked * kStageBytes;
-      ATLAS_UNROLL
-      for (uint32_t i = 0; i < kManyCopies; ++i) {
-        if (many_line(i) >= source.lines) continue;
-        async_copy<16>(to + many_place(i), source.at[i] + stage * kManyRowBytes);
-        if (F::kMinima && many_piece() == 0) {
-          async_copy<8>(to + Shape::kSumsAt + many_line(i) * 8, source.sums(i, stage, tiles.k));
-        }
-      }
-      ATLAS_UNROLL
-      for (uint32_t i = 0; i < Shape::kUnits; ++i) {
-        const uint32_t unit = stage * Shape::kUnits + i;
-        if (unit < units) {
-          ToSlot slot{slots, asked * kStageBytes + (warp_index() * Shape::kUnits + i) * kSlot};
-          F::load_from(slot, F::place(group, unit, tiles.k), 0);
-        }
+    if (stage >= stages) return;
+    const bool around = ring.read + later >= kStages;
+    const uint32_t at = ring.read + later - (around ? kStages : 0);
+    phase_wait(Ring::empty(at), ring.parity ^ (around ? 0 : 1));
+    uint8_t* to = shared_memory<uint8_t>(kSlotsAt) + at * kStageBytes;
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < kManyCopies; ++i) {
+      if (many_line(i) >= source.lines) continue;
+      async_copy<16>(to + many_place(i), source.at[i] + stage * kManyRowBytes);
+      if (F::kMinima && many_piece() == 0) {
+        async_copy<8>(to + Shape::kSumsAt + many_line(i) * 8, source.sums(i, stage, tiles.k));
       }
     }
-    asked = asked + 1 == kStages ? 0 : asked + 1;
-    async_commit();
+    ATLAS_UNROLL
+    for (uint32_t i = 0; i < Shape::kUnits; ++i) {
+      const uint32_t unit = stage * Shape::kUnits + i;
+      if (unit < units) {
+        ToSlot slot{slots, at * kStageBytes + (warp_index() * Shape::kUnits + i) * kSlot};
+        F::load_from(slot, F::place(group, unit, tiles.k), 0);
+      }
+    }
+    phase_arrive_copied(Ring::full(at));
   }
   ATLAS_DEVICE void put() {}
-  ATLAS_DEVICE void wait() {
-    device::async_wait<kAhead - 1>();
-    device::block_barrier();  // all copies are there, and the slot that is filled next is free
-  }
+  ATLAS_DEVICE void wait() { device::phase_wait(Ring::full(ring.read), ring.parity); }
   /// Unit i of the stage, of the warp's groups from `tile` on; one that is not there repeats the
   /// last, and its sums go nowhere.
   ATLAS_DEVICE void take(typename F::Unit (&unit)[Shape::kTiles], uint32_t tile, uint32_t,
@@ -142,18 +178,26 @@ struct ManyStream {
     ATLAS_UNROLL
     for (uint32_t t = 0; t < Shape::kTiles; ++t) {
       const uint32_t own = tile + t < tiles.count ? tile + t : tiles.count - 1;
-      FromSlot from{slots, read * kStageBytes + (own * Shape::kUnits + i) * kSlot};
+      FromSlot from{slots, ring.read * kStageBytes + (own * Shape::kUnits + i) * kSlot};
       unit[t] = F::load_from(from, F::place(nullptr, 0, 0), 0);
     }
   }
   ATLAS_DEVICE const uint8_t* staged() const {
-    return device::shared_memory<uint8_t>(kProductSharedHead) + read * kStageBytes;
+    return device::shared_memory<uint8_t>(kSlotsAt) + ring.read * kStageBytes;
   }
-  ATLAS_DEVICE void next() { read = read + 1 == kStages ? 0 : read + 1; }
+  ATLAS_DEVICE void next() {
+    device::warp_barrier();  // all lanes have read the stage
+    if (device::lane_index() == 0) device::phase_arrive(Ring::empty(ring.read));
+    ring.advance();
+  }
 };
 #else
+struct ManyRing {};
+
 template <class F>
 struct ManyStream {
+  using Ring = ManyRing;
+  static constexpr bool kStops = true;
   using Shape = ManyShape<F>;
   static constexpr uint32_t kStageBytes = Shape::kWeightsAt, kAhead = 1;
   static_assert(2 * kStageBytes <= many_shared_bytes(kFamily) - kProductSharedHead);
@@ -174,14 +218,14 @@ struct ManyStream {
   uint32_t held = 0, read = 0;  // the stage in `pieces`; the slot that is read
   bool holds = false;
 
-  ATLAS_DEVICE ManyStream(const ProductTiles& of, const ProductRows& rows)
+  ATLAS_DEVICE ManyStream(Ring&, const ProductTiles& of, const ProductRows& rows)
       : tiles(of),
         source(rows, Shape::kShares * Shape::share(rows.count)),
         group(of.weight + (of.first + device::warp_index()) * F::group_bytes(of.k)),
         units(device::warp_index() < of.count ? static_cast<uint32_t>(whole_units(of.k, F::kUnit))
                                               : 0) {}
 
-  ATLAS_DEVICE void ask(uint32_t stage, uint32_t stages) {
+  ATLAS_DEVICE void ask(uint32_t, uint32_t stage, uint32_t stages) {
     held = stage;
     holds = stage < stages;
     if (!holds) return;
@@ -392,8 +436,8 @@ ATLAS_DEVICE void many_results(
 }
 
 template <class F>
-ATLAS_DEVICE void many_rows(const ProductTiles& tiles, const ProductRows& rows,
-                            const ProductResult& result) {
+ATLAS_DEVICE void many_rows(typename ManyStream<F>::Ring& ring, const ProductTiles& tiles,
+                            const ProductRows& rows, const ProductResult& result) {
   using namespace device;
   using Shape = ManyShape<F>;
   using Stream = ManyStream<F>;
@@ -408,16 +452,17 @@ ATLAS_DEVICE void many_rows(const ProductTiles& tiles, const ProductRows& rows,
   const bool is_whole = Shape::kWholeApart && count == Shape::kColumnGroups * kColumns;
   const auto stages = static_cast<uint32_t>(whole_units(tiles.k, kManyStage));
 
-  Stream stream(tiles, rows);
+  Stream stream(ring, tiles, rows);
   ATLAS_UNROLL
   for (uint32_t stage = 0; stage < Stream::kAhead; ++stage) {
-    stream.ask(stage, stages);
+    stream.ask(stage, stage, stages);
     stream.put();
   }
   Sums totals[kTiles][Shape::kColumnGroups] = {}, sums[kTiles][Shape::kColumnGroups] = {};
   for (uint32_t stage = 0; stage < stages; ++stage) {
-    stream.wait();
-    stream.ask(stage + Stream::kAhead, stages);
+    if constexpr (Stream::kStops) stream.wait();  // before what is read may be overwritten
+    stream.ask(Stream::kAhead, stage + Stream::kAhead, stages);
+    if constexpr (!Stream::kStops) stream.wait();
     if (works) {
       // With kRunScales the value of a run is its sum times a number, which is asked for early.
       float run_scale[kTiles] ATLAS_UNSET;
@@ -483,7 +528,8 @@ ATLAS_DEVICE void many_rows(const ProductTiles& tiles, const ProductRows& rows,
     stream.put();
     stream.next();
   }
-  block_barrier();  // the last stage is read before the next work overwrites it
+  // The last stage is read before the next work overwrites it.
+  if constexpr (Stream::kStops) block_barrier();
   if (works) many_results<F>(totals, tiles, tile, rows.first + first, count, result);
 }
 
@@ -507,7 +553,9 @@ ATLAS_DEVICE void linear_many(const LinearParams& params) {
                            params.k};
   const ProductRows rows{static_cast<const uint8_t*>(params.x), nullptr, params.x_row_bytes, first,
                          left < kManyRows ? left : kManyRows};
-  many_rows<F>(tiles, rows, {params.y, params.y_stride, params.epilogue == ATLAS_EPILOGUE_ADD});
+  typename ManyStream<F>::Ring ring;
+  many_rows<F>(ring, tiles, rows,
+               {params.y, params.y_stride, params.epilogue == ATLAS_EPILOGUE_ADD});
 }
 
 }  // namespace atlas::kernels

@@ -1,6 +1,6 @@
-// Barriers of phases in shared memory, and copies by the copy engine that they count. A copy
-// arrives when somebody asks whether its barrier's phase has ended, and not before: until then its
-// bytes are on their way.
+// Barriers of phases in shared memory, and copies that they count, by the copy engine or a lane's.
+// A copy arrives when somebody asks whether its barrier's phase has ended, and not before: until
+// then its bytes are on their way.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -69,6 +69,20 @@ void Run::phase_arrive(const void* barrier, uint32_t expected_bytes, Site site) 
   end_phase(*of);
 }
 
+void Run::phase_arrive_copied(const void* barrier, Site site) {
+  PhaseBarrier* const of = phase_of(barrier, site);
+  if (of == nullptr) return;
+  // The phase waits for the lane's copies as for those of the copy engine.
+  for (const std::vector<AsyncCopy>& group : lane->copies) {
+    for (const AsyncCopy& copy : group) {
+      of->bytes += copy.bytes;
+      of->copies.push_back(copy);
+    }
+  }
+  lane->copies.clear();
+  phase_arrive(barrier, 0, site);
+}
+
 void Run::bulk_copy(void* to, const void* from, uint32_t bytes, const void* barrier, Site site) {
   PhaseBarrier* const of = phase_of(barrier, site);
   if (of == nullptr) return;
@@ -112,12 +126,13 @@ void Run::bulk_copy(void* to, const void* from, uint32_t bytes, const void* barr
 void Run::deliver(PhaseBarrier& barrier) {
   for (const AsyncCopy& copy : barrier.copies) {
     for (uint32_t offset = 0; offset < copy.bytes; offset += kPiece) {
+      const uint32_t piece = std::min(kPiece, copy.bytes - offset);
       Place source, target;
-      if (!resolve(at(copy.from, offset), kPiece, false, copy.site, source)) continue;
-      if (!resolve(at(copy.to, offset), kPiece, true, copy.site, target)) continue;
-      std::memcpy(target.bytes(), source.bytes(), kPiece);
-      std::memset(target.region->written() + target.offset, 1, kPiece);
-      target.region->traffic.written_bytes += kPiece;
+      if (!resolve(at(copy.from, offset), piece, false, copy.site, source)) continue;
+      if (!resolve(at(copy.to, offset), piece, true, copy.site, target)) continue;
+      std::memcpy(target.bytes(), source.bytes(), piece);
+      std::memset(target.region->written() + target.offset, 1, piece);
+      target.region->traffic.written_bytes += piece;
     }
     barrier.bytes -= copy.bytes;
   }

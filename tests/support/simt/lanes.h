@@ -230,6 +230,7 @@ class Run {
   // Barriers of phases, and the copies that they count (bulk.cpp).
   void phase_init(const void* barrier, uint32_t arrivals, Site site);
   void phase_arrive(const void* barrier, uint32_t expected_bytes, Site site);
+  void phase_arrive_copied(const void* barrier, Site site);
   void phase_wait(const void* barrier, uint32_t parity, Site site);
   void bulk_copy(void* to, const void* from, uint32_t bytes, const void* barrier, Site site);
 

@@ -239,6 +239,9 @@ void phase_init(const void* barrier, uint32_t arrivals, Site site) {
 void phase_arrive(const void* barrier, uint32_t expected_bytes, Site site) {
   running->phase_arrive(barrier, expected_bytes, site);
 }
+void phase_arrive_copied(const void* barrier, Site site) {
+  running->phase_arrive_copied(barrier, site);
+}
 void phase_wait(const void* barrier, uint32_t parity, Site site) {
   running->phase_wait(barrier, parity, site);
 }

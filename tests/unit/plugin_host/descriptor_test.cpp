@@ -126,7 +126,7 @@ TEST_CASE("descriptor: wrong magic, kind and version are told apart") {
       parse_descriptor(with(record(), offsetof(AtlasDescriptorHeader, abi_major), 0u));
   REQUIRE_FALSE(other);
   CHECK(other.error().code() == Code::kFailedPrecondition);
-  CHECK(missing_part(other.error(), {"plugin ABI 0.3", "speaks 1.4"}) == "");
+  CHECK(missing_part(other.error(), {"plugin ABI 0.4", "speaks 1.4"}) == "");
 }
 
 TEST_CASE("descriptor: texts must end inside their arrays and be printable") {

@@ -126,7 +126,7 @@ TEST_CASE(
 TEST_CASE("load: a plugin of another ABI or toolchain is refused before any of its code runs") {
   const Status abi = load_error("other_abi");
   CHECK(abi.code() == Code::kFailedPrecondition);
-  CHECK(missing_part(abi, {test_plugin("other_abi"), "ABI 2.3", "speaks 1.4"}) == "");
+  CHECK(missing_part(abi, {test_plugin("other_abi"), "ABI 2.4", "speaks 1.4"}) == "");
   const Status toolchain = load_error("other_toolchain");
   CHECK(toolchain.code() == Code::kFailedPrecondition);
   CHECK(missing_part(toolchain, {test_plugin("other_toolchain"), "compiler is 'tcc-0'",
@@ -149,10 +149,10 @@ TEST_CASE("load: what the file alone shows to be wrong gives one error that name
         Case{"no_entry", {"does not export 'atlas_plugin_entry'"}},
         Case{"undefined_symbol", {"undefined symbol: nobody_defines_this"}},
         Case{"null_functions", {"'bad_table'", "lacks pack, plan_gather"}},
-        Case{"small_table", {"struct_size 24, version 1.3 has 72"}},
+        Case{"small_table", {"struct_size 24, version 1.4 has 72"}},
         Case{"small_plugin", {"struct_size 0"}},
         Case{"other_kind", {"says kind 3, its descriptor 1"}},
-        Case{"other_version", {"says ABI 1.10, its descriptor 1.4"}},
+        Case{"other_version", {"says ABI 1.11, its descriptor 1.4"}},
         Case{"null_table", {"quantization table is null"}},
         Case{"entry_silent", {"'entry_silent'", "gave no reason"}},
         Case{"entry_throws", {"'entry_throws'", "threw an exception: thrown in the entry"}}}) {

@@ -79,12 +79,46 @@ ATLAS_DEVICE_KERNEL(ring, RingParams, 64) {
   }
 }
 
+/// The same where each lane of the warp that fills copies its own number.
+ATLAS_DEVICE_KERNEL(lane_ring, RingParams, 64) {
+  const uint32_t broken = params.broken, lane = lane_index();
+  if (thread_index() == 0 && broken != kNoInit) {
+    for (uint32_t i = 0; i < kSlots; ++i) {
+      phase_init(barrier(i), kWarpLanes);
+      phase_init(barrier(kSlots + i), 1);
+    }
+  }
+  block_barrier();
+  for (uint32_t stage = 0; stage < params.stages; ++stage) {
+    const uint32_t slot = stage % kSlots, parity = stage / kSlots % 2;
+    float* at = shared_memory<float>(slot * kBytes) + lane;
+    if (warp_index() == 1) {
+      if (broken != kNoEmptyWait) phase_wait(barrier(kSlots + slot), parity ^ 1);
+      async_copy<4>(at, params.x + 32 * stage + lane);
+      if (broken == kNoExpect) {
+        phase_arrive(barrier(slot));
+      } else {
+        phase_arrive_copied(barrier(slot));
+      }
+      if (broken == kTwoArrivals) phase_arrive_copied(barrier(slot));
+      continue;
+    }
+    if (broken != kNoWait) phase_wait(barrier(slot), parity);
+    if (broken == kEarlyRelease && lane == 0) phase_arrive(barrier(kSlots + slot));
+    store(params.y + 32 * stage + lane, 2.0f * load(at));
+    warp_barrier();  // all lanes have read the stage
+    if (lane == 0 && broken != kNoRelease && broken != kEarlyRelease) {
+      phase_arrive(barrier(kSlots + slot));
+    }
+  }
+}
+
 struct Result {
   std::vector<float> y;
   Report report;
 };
 
-Result run(uint32_t broken, uint64_t seed) {
+Result run(bool by_lanes, uint32_t broken, uint64_t seed) {
   constexpr uint32_t kStages = 7;
   std::vector<float> x(32 * kStages);
   std::iota(x.begin(), x.end(), 1.0f);
@@ -92,8 +126,9 @@ Result run(uint32_t broken, uint64_t seed) {
   float* y = machine.output<float>("y", x.size());
   const RingParams params{machine.input("x", x), y, kStages, broken};
   Result result;
-  result.report = machine.run(ATLAS_SIMT_KERNEL(ring), params,
-                              {.shared_bytes = kSlots * (kBytes + 16), .seed = seed});
+  const simt::Launch options{.shared_bytes = kSlots * (kBytes + 16), .seed = seed};
+  result.report = by_lanes ? machine.run(ATLAS_SIMT_KERNEL(lane_ring), params, options)
+                           : machine.run(ATLAS_SIMT_KERNEL(ring), params, options);
   result.y = machine.contents(y);
   return result;
 }
@@ -102,8 +137,8 @@ Result run(uint32_t broken, uint64_t seed) {
 
 TEST_SUITE("simt") {
   TEST_CASE("bulk: stages of a ring arrive whole, in every order of warps") {
-    for (uint64_t seed = 0; seed < 6; ++seed) {
-      const Result found = run(kSound, seed);
+    for (uint64_t seed = 0; seed < 12; ++seed) {
+      const Result found = run(seed % 2 == 1, kSound, seed / 2);
       INFO(found.report.text());
       REQUIRE(found.report.ok());
       for (size_t i = 0; i < found.y.size(); ++i) {
@@ -113,9 +148,10 @@ TEST_SUITE("simt") {
   }
 
   TEST_CASE("bulk: what breaks a ring is found, whichever warp runs first") {
-    const auto found_in = [](uint32_t broken, FaultKind kind) {
+    bool by_lanes = false;
+    const auto found_in = [&](uint32_t broken, FaultKind kind) {
       for (uint64_t seed = 0; seed < 6; ++seed) {
-        if (run(broken, seed).report.has(kind)) return true;
+        if (run(by_lanes, broken, seed).report.has(kind)) return true;
       }
       return false;
     };
@@ -128,6 +164,16 @@ TEST_SUITE("simt") {
     CHECK(found_in(kNoEmptyWait, FaultKind::kInFlight));
     CHECK(found_in(kNoEmptyWait, FaultKind::kPhase));
     CHECK(found_in(kOddBytes, FaultKind::kMisaligned));
+    CHECK(found_in(kTwoArrivals, FaultKind::kPhase));
+
+    by_lanes = true;
+    CHECK(found_in(kNoInit, FaultKind::kPhase));
+    CHECK(found_in(kNoWait, FaultKind::kInFlight));
+    CHECK(found_in(kNoWait, FaultKind::kUnwritten));
+    CHECK(found_in(kNoExpect, FaultKind::kInFlight));
+    CHECK(found_in(kNoRelease, FaultKind::kStuck));
+    CHECK(found_in(kEarlyRelease, FaultKind::kRace));
+    CHECK(found_in(kNoEmptyWait, FaultKind::kPhase));
     CHECK(found_in(kTwoArrivals, FaultKind::kPhase));
   }
 }
