@@ -21,13 +21,14 @@ constexpr uint64_t gpu_float_group_bytes(FloatLayout layout, uint64_t k) {
 /// gpu_products.h's many_tiles.
 constexpr bool gpu_float_wide(FloatLayout layout) { return layout != FloatLayout::kBF16; }
 
-/// Sixteen rows of a checkpoint (null: zeros) into the units of one group.
-inline void pack_gpu_float_units(MatrixFamily family, FloatLayout layout,
-                                 const uint8_t* const* rows, uint64_t k, uint8_t* out) {
+/// Sixteen rows of a checkpoint (null: zeros) into one group.
+inline void pack_gpu_floats(MatrixFamily family, FloatLayout layout, const uint8_t* const* rows,
+                            uint64_t k, uint8_t* out) {
   const uint32_t size = float_bytes(layout), word_bytes = kWordElements * size;
   if (rows[kTileOutputs - 1] == nullptr || k % kFloatUnit != 0) {
-    std::memset(out, 0, gpu_float_group_bytes(layout, k) - kGpuFloatTail);
+    std::memset(out, 0, gpu_float_group_bytes(layout, k));
   }
+  std::memset(out + gpu_float_group_bytes(layout, k) - kGpuFloatTail, 0, kGpuFloatTail);
   for (uint64_t begin = 0; begin < k; begin += kFloatUnit, out += gpu_float_unit_bytes(layout)) {
     for (uint32_t strand = 0; strand < strands(family); ++strand) {
       for (uint32_t word = 0; word < block_words(family); ++word) {
@@ -42,13 +43,6 @@ inline void pack_gpu_float_units(MatrixFamily family, FloatLayout layout,
       }
     }
   }
-}
-
-/// The same into one group.
-inline void pack_gpu_floats(MatrixFamily family, FloatLayout layout, const uint8_t* const* rows,
-                            uint64_t k, uint8_t* out) {
-  pack_gpu_float_units(family, layout, rows, k, out);
-  std::memset(out + gpu_float_group_bytes(layout, k) - kGpuFloatTail, 0, kGpuFloatTail);
 }
 
 template <FloatLayout kLayout>

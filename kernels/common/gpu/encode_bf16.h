@@ -42,10 +42,10 @@ ATLAS_DEVICE void encode_b32(const EncodeParams& params) {
       const Floats4 four = four_elements(x, first + 16 * half, params.k);
       ATLAS_UNROLL
       for (uint32_t i = 0; i < 2; ++i) {
-        const uint32_t pair = number_pair<kF16>(four.f[2 * i], four.f[2 * i + 1]);
+        const uint32_t pair = number_pair(kF16, four.f[2 * i], four.f[2 * i + 1]);
         words.w[2 * half + i] = pair;
-        sum += number_low<kF16>(pair);
-        sum += number_high<kF16>(pair);
+        sum += number_low(kF16, pair);
+        sum += number_high(kF16, pair);
       }
     }
   }

@@ -25,8 +25,8 @@ ATLAS_DEVICE void encode_w64(const EncodeParams& params) {
   ATLAS_UNROLL
   for (uint32_t r = 0; r < kWgmmaEncodeRows; ++r) {
     const float(&f)[4] = quads[r].f;
-    wgmma_encode_four(params.out, first + r, params.k, at, number_pair<kF16>(f[0], f[1]),
-                      number_pair<kF16>(f[2], f[3]), first + r < row_count);
+    wgmma_encode_four(params.out, first + r, params.k, at, number_pair(kF16, f[0], f[1]),
+                      number_pair(kF16, f[2], f[3]), first + r < row_count);
   }
 }
 

@@ -15,6 +15,16 @@ struct EncodedRows {
   void* bf16 = nullptr;
   void* f16 = nullptr;
   ATLAS_DEVICE bool any() const { return bf16 != nullptr || f16 != nullptr; }
+  /// Calls use(rows, is f16) for those that are there. One code for both: what is run once waits
+  /// for its instructions.
+  template <typename Use>
+  ATLAS_DEVICE void each(const Use& use) const {
+    ATLAS_ROLLED
+    for (uint32_t i = 0; i < 2; ++i) {
+      void* rows = i == 0 ? f16 : bf16;
+      if (rows != nullptr) use(rows, i == 0);
+    }
+  }
 };
 
 /// Elements at ... at + 3 of row `row`, two pairs, to rows in the encoding of wgmma, unless they
@@ -33,13 +43,12 @@ ATLAS_DEVICE void wgmma_encode_four(void* rows, uint64_t row, uint32_t k, uint32
 }
 
 /// The sum of a piece's elements.
-template <bool kF16>
-ATLAS_DEVICE float piece_sum(const device::Words4& words) {
+ATLAS_DEVICE float piece_sum(bool f16, const device::Words4& words) {
   float sum = 0.0f;
   ATLAS_UNROLL
   for (uint32_t j = 0; j < 4; ++j) {
-    sum += number_low<kF16>(words.w[j]);
-    sum += number_high<kF16>(words.w[j]);
+    sum += number_low(f16, words.w[j]);
+    sum += number_high(f16, words.w[j]);
   }
   return sum;
 }
@@ -47,9 +56,8 @@ ATLAS_DEVICE float piece_sum(const device::Words4& words) {
 /// Piece t (0..3) of a block of 32 elements of row `row`: elements 4 t ... 4 t + 3 and those 16
 /// behind. The four pieces of a block are in neighbouring lanes; warps come whole, and lanes that
 /// have no piece say so.
-template <bool kF16 = false>
 ATLAS_DEVICE void encode_piece(void* rows, uint64_t row, uint32_t k, uint32_t block, uint32_t t,
-                               const device::Words4& words, bool has_piece) {
+                               const device::Words4& words, bool has_piece, bool f16 = false) {
   using namespace device;
 #if defined(ATLAS_HAS_WGMMA)
   if ((reinterpret_cast<uint64_t>(rows) & 1) != 0) {
@@ -62,7 +70,7 @@ ATLAS_DEVICE void encode_piece(void* rows, uint64_t row, uint32_t k, uint32_t bl
     return;
   }
 #endif
-  float sum = piece_sum<kF16>(words);
+  float sum = piece_sum(f16, words);
   sum += shuffle_xor(sum, 1);
   sum += shuffle_xor(sum, 2);
   if (!has_piece) return;
@@ -74,8 +82,8 @@ ATLAS_DEVICE void encode_piece(void* rows, uint64_t row, uint32_t k, uint32_t bl
 /// Elements [i, i + 4) of row `row` of k elements go to `rows`; those past its end count as 0.
 /// Warps come whole, each with 128 neighbouring elements from a multiple of 128 on; one past the
 /// encoded row does nothing.
-template <bool kF16>
-ATLAS_DEVICE void encode_quad(void* rows, uint64_t row, uint32_t k, uint32_t i, Quad quad) {
+ATLAS_DEVICE void encode_quad(const EncodedRows& rows, uint64_t row, uint32_t k, uint32_t i,
+                              Quad quad) {
   using namespace device;
   if (i >= encoded_elements(k)) return;
   ATLAS_UNROLL
@@ -83,44 +91,41 @@ ATLAS_DEVICE void encode_quad(void* rows, uint64_t row, uint32_t k, uint32_t i, 
     if (i + j >= k) quad.f[j] = 0.0f;
   }
   // Of eight lanes with a block, the first four take what stands 16 elements behind theirs, too.
-  const uint32_t low = number_pair<kF16>(quad.f[0], quad.f[1]);
-  const uint32_t high = number_pair<kF16>(quad.f[2], quad.f[3]);
-  const Words4 words = {{low, high, shuffle_down(low, 4), shuffle_down(high, 4)}};
-  const uint32_t t = lane_index() % 8;
-  encode_piece<kF16>(rows, row, k, i / kBlockElements, t, words, t < 4);
-}
-ATLAS_DEVICE void encode_quad(const EncodedRows& rows, uint64_t row, uint32_t k, uint32_t i,
-                              const Quad& quad) {
-  if (rows.bf16 != nullptr) encode_quad<false>(rows.bf16, row, k, i, quad);
-  if (rows.f16 != nullptr) encode_quad<true>(rows.f16, row, k, i, quad);
+  rows.each([&](void* to, bool f16) {
+    const uint32_t low = number_pair(f16, quad.f[0], quad.f[1]);
+    const uint32_t high = number_pair(f16, quad.f[2], quad.f[3]);
+    const Words4 words = {{low, high, shuffle_down(low, 4), shuffle_down(high, 4)}};
+    const uint32_t t = lane_index() % 8;
+    encode_piece(to, row, k, i / kBlockElements, t, words, t < 4, f16);
+  });
 }
 
 /// The same for quads i, i + apart, ... that are all elements of the row: their exchanges between
 /// lanes are under way together.
-template <bool kF16, uint32_t kCount>
-ATLAS_DEVICE void encode_quads(void* rows, uint64_t row, uint32_t k, uint32_t i, uint32_t apart,
-                               const Quad (&quads)[kCount]) {
+template <uint32_t kCount>
+ATLAS_DEVICE void encode_quads(void* rows, bool f16, uint64_t row, uint32_t k, uint32_t i,
+                               uint32_t apart, const Quad (&quads)[kCount]) {
   using namespace device;
   const uint32_t t = lane_index() % 8;
   Words4 words[kCount];
   ATLAS_UNROLL
   for (uint32_t q = 0; q < kCount; ++q) {
-    const uint32_t low = number_pair<kF16>(quads[q].f[0], quads[q].f[1]);
-    const uint32_t high = number_pair<kF16>(quads[q].f[2], quads[q].f[3]);
+    const uint32_t low = number_pair(f16, quads[q].f[0], quads[q].f[1]);
+    const uint32_t high = number_pair(f16, quads[q].f[2], quads[q].f[3]);
     words[q] = {{low, high, shuffle_down(low, 4), shuffle_down(high, 4)}};
   }
 #if defined(ATLAS_HAS_WGMMA)
   if ((reinterpret_cast<uint64_t>(rows) & 1) != 0) {
     ATLAS_UNROLL
     for (uint32_t q = 0; q < kCount; ++q) {
-      encode_piece<kF16>(rows, row, k, (i + q * apart) / kBlockElements, t, words[q], t < 4);
+      encode_piece(rows, row, k, (i + q * apart) / kBlockElements, t, words[q], t < 4, f16);
     }
     return;
   }
 #endif
   float sums[kCount];
   ATLAS_UNROLL
-  for (uint32_t q = 0; q < kCount; ++q) sums[q] = piece_sum<kF16>(words[q]);
+  for (uint32_t q = 0; q < kCount; ++q) sums[q] = piece_sum(f16, words[q]);
   ATLAS_UNROLL
   for (uint32_t q = 0; q < kCount; ++q) sums[q] += shuffle_xor(sums[q], 1);
   ATLAS_UNROLL
@@ -137,8 +142,7 @@ ATLAS_DEVICE void encode_quads(void* rows, uint64_t row, uint32_t k, uint32_t i,
 template <uint32_t kCount>
 ATLAS_DEVICE void encode_quads(const EncodedRows& rows, uint64_t row, uint32_t k, uint32_t i,
                                uint32_t apart, const Quad (&quads)[kCount]) {
-  if (rows.bf16 != nullptr) encode_quads<false>(rows.bf16, row, k, i, apart, quads);
-  if (rows.f16 != nullptr) encode_quads<true>(rows.f16, row, k, i, apart, quads);
+  rows.each([&](void* to, bool f16) { encode_quads(to, f16, row, k, i, apart, quads); });
 }
 
 /// each_quad for a kernel that makes rows: body(row, group, i) gives the quad, which goes to

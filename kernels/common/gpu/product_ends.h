@@ -11,9 +11,8 @@ namespace atlas::kernels {
 
 /// Block `block` of row `row` of k elements, of which each lane has one, goes to `rows`; with
 /// `ends` also the zeros that an encoded row has behind it.
-template <bool kF16>
-ATLAS_DEVICE void encode_column(void* rows, uint64_t row, uint32_t k, uint32_t block, float value,
-                                bool ends) {
+ATLAS_DEVICE void encode_column(void* rows, bool f16, uint64_t row, uint32_t k, uint32_t block,
+                                float value, bool ends) {
   using namespace device;
   const auto blocks = static_cast<uint32_t>(encoded_elements(k) / kBlockElements);
   const uint32_t t = lane_index() % 4;
@@ -24,14 +23,18 @@ ATLAS_DEVICE void encode_column(void* rows, uint64_t row, uint32_t k, uint32_t b
     for (uint32_t i = 0; i < kWordElements; ++i) {
       held[i] = shuffle(value, 16 * (i / 4) + 4 * t + i % 4);
     }
-    const Words4 words = {{number_pair<kF16>(held[0], held[1]), number_pair<kF16>(held[2], held[3]),
-                           number_pair<kF16>(held[4], held[5]),
-                           number_pair<kF16>(held[6], held[7])}};
-    encode_piece<kF16>(rows, row, k, block, t, words, has_piece);
+    const Words4 words = {{number_pair(f16, held[0], held[1]), number_pair(f16, held[2], held[3]),
+                           number_pair(f16, held[4], held[5]), number_pair(f16, held[6], held[7])}};
+    encode_piece(rows, row, k, block, t, words, has_piece, f16);
   }
   if (!ends) return;
-  while (++block < blocks) encode_piece<kF16>(rows, row, k, block, t, Words4{}, has_piece);
+  while (++block < blocks) encode_piece(rows, row, k, block, t, Words4{}, has_piece, f16);
 }
+
+/// linear_silu asks for the rows' scales where their way is not waited for.
+struct HalfEndFormat : HalfFormat {
+  static constexpr bool kHeadScales = false;
+};
 
 /// Grid (pairs of groups, 1, parts of k). The last block to come at a pair has its results.
 template <class F>
@@ -63,9 +66,13 @@ ATLAS_DEVICE void linear_silu(const LinearSiluParams& all) {
   const uint32_t row_cells = row_count * kTileOutputs;
   float* values = params.values + begin * runs * row_cells;
   few_rows<F, kWarps>(ring, work, rows, values + first_run * row_cells, runs, {});
+  const uint32_t group = lane_index() / kTileOutputs, in_group = lane_index() % kTileOutputs;
+  float scale = 1.0f;
+  if (F::kF16 && group < work.groups) {
+    scale = F::finish(work.weight + group * F::group_bytes(params.k), in_group, params.k, scale);
+  }
   if (!few_is_last(work.weight + F::counter_offset(params.k), parts)) return;
 
-  const uint32_t group = lane_index() / kTileOutputs, in_group = lane_index() % kTileOutputs;
   const uint32_t output = begin * kTileOutputs + lane_index();
   const bool gated = output < all.end.columns;
   for (uint32_t row = warp_index(); row < row_count; row += kWarps) {
@@ -83,14 +90,12 @@ ATLAS_DEVICE void linear_silu(const LinearSiluParams& all) {
         if (run + i < runs) total += held[i];
       }
     }
-    if (F::kHeadScales && group < work.groups) {
-      total *= load(shared_memory<float>(kFewScalesAt) + lane_index());
-    }
+    if constexpr (F::kF16) total *= scale;
     if (gated) total = silu(total * all.end.scale);
     if (output < params.n) store(params.y + row * params.y_stride + output, total);
     if (all.end.encoded == nullptr) continue;
-    encode_column<false>(all.end.encoded, row, all.end.columns, block_index(), gated ? total : 0.0f,
-                         block_index() + 1 == grid_blocks());
+    encode_column(all.end.encoded, false, row, all.end.columns, block_index(), gated ? total : 0.0f,
+                  block_index() + 1 == grid_blocks());
   }
 }
 
@@ -162,12 +167,9 @@ ATLAS_DEVICE void linear_mean(const LinearMeanParams& all) {
     const uint32_t column = block_index() * kBlockElements + lane_index();
     store(params.y + row * params.y_stride + column, sum);
     const bool ends = block_index() + 1 == grid_blocks();
-    if (all.end.encoded != nullptr) {
-      encode_column<false>(all.end.encoded, row, columns, block_index(), sum, ends);
-    }
-    if (all.end.encoded_f16 != nullptr) {
-      encode_column<true>(all.end.encoded_f16, row, columns, block_index(), sum, ends);
-    }
+    EncodedRows{all.end.encoded, all.end.encoded_f16}.each([&](void* to, bool f16) {
+      encode_column(to, f16, row, columns, block_index(), sum, ends);
+    });
   }
 }
 
@@ -175,7 +177,7 @@ ATLAS_EARLY_KERNEL(linear_bf16_silu, LinearSiluParams, kFewThreads, kFewBlocks) 
   linear_silu<FloatFormat<FloatLayout::kBF16>>(params);
 }
 ATLAS_EARLY_KERNEL(linear_half_silu, LinearSiluParams, kFewThreads, kFewBlocks) {
-  linear_silu<HalfFormat>(params);
+  linear_silu<HalfEndFormat>(params);
 }
 ATLAS_EARLY_KERNEL(linear_bf16_mean, LinearMeanParams, kFewThreads, kFewBlocks) {
   linear_mean<FloatFormat<FloatLayout::kBF16>>(params);

@@ -19,29 +19,14 @@ ATLAS_DEVICE uint32_t bounded_f16_pair(float low, float high) {
 #endif
 }
 
-template <bool kF16>
-ATLAS_DEVICE uint32_t number_pair(float low, float high) {
-  if constexpr (kF16) {
-    return bounded_f16_pair(low, high);
-  } else {
-    return device::bf16_pair(low, high);
-  }
+ATLAS_DEVICE uint32_t number_pair(bool f16, float low, float high) {
+  return f16 ? bounded_f16_pair(low, high) : device::bf16_pair(low, high);
 }
-template <bool kF16>
-ATLAS_DEVICE float number_low(uint32_t pair) {
-  if constexpr (kF16) {
-    return device::f16_low(pair);
-  } else {
-    return device::bf16_low(pair);
-  }
+ATLAS_DEVICE float number_low(bool f16, uint32_t pair) {
+  return f16 ? device::f16_low(pair) : device::bf16_low(pair);
 }
-template <bool kF16>
-ATLAS_DEVICE float number_high(uint32_t pair) {
-  if constexpr (kF16) {
-    return device::f16_high(pair);
-  } else {
-    return device::bf16_high(pair);
-  }
+ATLAS_DEVICE float number_high(bool f16, uint32_t pair) {
+  return f16 ? device::f16_high(pair) : device::bf16_high(pair);
 }
 
 }  // namespace atlas::kernels
