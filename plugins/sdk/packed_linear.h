@@ -622,10 +622,11 @@ constexpr bool shares_kernels(const std::array<PackedFormat, kCount>& formats, s
 /// Whether an earlier line has the same encoding for wgmma, or this one has none.
 template <size_t kCount>
 constexpr bool shares_encoding(const std::array<PackedFormat, kCount>& formats, size_t line) {
-  if (formats[line].wgmma_encode == nullptr) return true;
+  // With ubsan gcc compares no array's address, as encodings have, with null while compiling.
+  if (formats[line].linear_wgmma == nullptr) return true;
   for (size_t i = 0; i < line; ++i) {
-    const char* encode = formats[i].wgmma_encode;
-    if (encode != nullptr && std::string_view(encode) == formats[line].wgmma_encode) return true;
+    if (formats[i].linear_wgmma == nullptr) continue;
+    if (std::string_view(formats[i].wgmma_encode) == formats[line].wgmma_encode) return true;
   }
   return false;
 }
@@ -670,7 +671,7 @@ consteval auto describe_products(const Identity& identity,
   constexpr std::string_view kVariant = "h200 only: a variant of the kernel for many rows";
   const auto add = [&](std::string_view platform, const auto& formats,
                        const auto& encodes) consteval {
-    const char* orders = nullptr;
+    const PackedFormat* orders = nullptr;  // has rows ordered for wgmma
     for (size_t line = 0; line < formats.size(); ++line) {
       const PackedFormat& format = formats[line];
       if (shares_kernels(formats, line)) continue;
@@ -694,11 +695,11 @@ consteval auto describe_products(const Identity& identity,
         add_h200(platform, format.wgmma_encode, Traits::kEncodeDigest,
                  "h200 only: a variant of the kernel that encodes", format.encode);
       }
-      orders = format.wgmma_runs;
+      orders = &format;
     }
     // Orders rows for those products: nothing would call it elsewhere.
     if (orders != nullptr && platform == "h200") {
-      all[at++] = required_kernel(platform, orders, Traits::kRunsDigest);
+      all[at++] = required_kernel(platform, orders->wgmma_runs, Traits::kRunsDigest);
     }
     for (const char* encode : encodes) {
       all[at++] = required_kernel(platform, encode, Traits::kEncodeDigest);
