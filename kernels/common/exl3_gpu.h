@@ -272,8 +272,8 @@ constexpr uint32_t exl3_encode_blocks(uint32_t rows) {
   return rows <= kExl3EncodeFew ? rows : (rows + kExl3EncodeRows - 1) / kExl3EncodeRows;
 }
 
-/// exl3_many: a block does 128 outputs of so many rows, each of its warps a group of outputs. A
-/// weight is decoded once for them, which costs about as much as four of its matrix instructions.
+/// exl3_many: a block does 128 outputs of so many rows, each of its warps a group of outputs; a
+/// weight is decoded once for all of them. More rows do not fit its registers.
 constexpr uint32_t exl3_many_rows(Exl3Lanes form) { return form == Exl3Lanes::kMmaSync ? 96 : 32; }
 /// Tiles with fewer rows have code of their own for each so many.
 inline constexpr uint32_t kExl3ManyPart = 32;

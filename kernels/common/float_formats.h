@@ -65,30 +65,23 @@ constexpr Format gpu_float_format(const char* name, AtlasDType dtype, const char
   }
   return format;
 }
-/// bf16 and f16 where a norm has made the rows.
+/// bf16 and f16 where a norm has made the rows: what bf16 has, in f16.
 template <class Format, MatrixFamily kFamily, FloatLayout kLayout>
 constexpr Format gpu_half_format(const char* name, AtlasDType dtype, const char* layout) {
-  Format format{};
-  format.name = name;
+  Format format = gpu_float_format<Format, kFamily, FloatLayout::kBF16>(name, dtype, layout);
   format.contract = kHalfContract;
   format.encoding = kHalfEncoding;
-  format.layout = layout;
   format.encode = kEncodeHalf;
-  format.dtype = dtype;
-  format.block = 1;
-  format.block_bytes = float_bytes(kLayout);
   format.group_bytes = gpu_half_group_bytes;
   format.pack = pack_gpu_halves_of<kFamily, kLayout>;
-  format.divides = true;
   format.normed = true;
   format.linear_silu = "linear_half_silu";
+  format.linear_mean = nullptr;  // its rows are no norm's
   if (kFamily == MatrixFamily::kMma) {
     format.linear_wgmma = "linear_half_wgmma";
     format.grouped_wgmma = "grouped_half_wgmma";
     format.wgmma_encoding = kHalfWgmmaEncoding;
     format.wgmma_encode = kEncodeHalfWgmma;
-    format.wgmma_runs = kRunsWgmma;
-    format.wgmma_bytes = kWgmmaStage / kFloatUnit * gpu_float_unit_bytes(FloatLayout::kF16);
   }
   return format;
 }
