@@ -1,5 +1,6 @@
 #include "daemon/app/control_service.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,6 @@
 #include "daemon/exec/host_feed.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 

@@ -3,6 +3,7 @@
 // steps.
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>

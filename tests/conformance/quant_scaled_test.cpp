@@ -2,6 +2,8 @@
 // block; of "fp8": float32 sums.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "kernels/common/packed_float.h"
 #include "tests/conformance/quant_suite.h"
 #include "tests/support/scaled_weights.h"

@@ -2,6 +2,7 @@
 // by Python's packages (golden), and by the plugins, whose rows and products must be the same.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>

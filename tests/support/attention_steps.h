@@ -2,6 +2,7 @@
 // same attention in float64.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>

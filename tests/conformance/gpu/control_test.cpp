@@ -1,5 +1,6 @@
 // The control block's kernels of every GPU pack: after any entry, right or wrong, every array holds
 // what the CPU pack leaves.
+#include <algorithm>
 #include <random>
 #include <vector>
 

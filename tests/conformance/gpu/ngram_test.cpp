@@ -1,5 +1,6 @@
 // Kernels of the hashed n-gram embedding of every GPU pack: the keys, rows and bits of the CPU
 // pack, and what they do while the host has not answered.
+#include <algorithm>
 #include <random>
 #include <vector>
 

@@ -1,5 +1,6 @@
 // Sampling kernels of every GPU pack: the tokens, counts, errors and drafts of the CPU pack, for
 // every stage and for distributions that are peaked, flat, tied and not finite.
+#include <algorithm>
 #include <limits>
 #include <random>
 #include <vector>

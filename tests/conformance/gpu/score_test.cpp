@@ -1,4 +1,5 @@
 // score of every GPU pack: the log-probabilities, ranks and alternatives of the CPU pack.
+#include <algorithm>
 #include <limits>
 #include <vector>
 

@@ -1,5 +1,7 @@
 // Built for a later minor version: its descriptor and its tables are longer than the host's, which
 // is fine, for versions only append.
+#include <algorithm>
+
 #include "tests/support/bad_plugins/stub.h"
 
 using namespace atlas;

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 using namespace atlas;
 using namespace atlas::model;
 using namespace atlas::model::test;

@@ -1,6 +1,7 @@
 // One suite for every platform: what the contract promises, whoever keeps it.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <random>

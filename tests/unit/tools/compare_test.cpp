@@ -1,6 +1,7 @@
 // Two models side by side: KL divergence over a text, dumps of steps, and where steps part.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>

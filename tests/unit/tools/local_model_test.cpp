@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "tests/unit/tools/tools_fixture.h"
 #include "tools/atlas-eval/generate.h"
 

@@ -2,6 +2,7 @@
 // set against a scalar walk of the contract "f32", bit for bit, and against float64.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>

@@ -2,6 +2,7 @@
 // contract, bit for bit (so AVX-512, AVX2 and the portable code agree), and against float64.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "tests/unit/kernels/cpu/math_test.cpp"
 #include <hwy/foreach_target.h>
 
+#include <algorithm>
 #include <cstddef>
 
 #include "kernels/cpu/math-inl.h"

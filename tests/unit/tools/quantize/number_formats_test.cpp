@@ -1,6 +1,7 @@
 // Rounding to e4m3, e2m1, f16 and bf16 against the formats' tables, and the FP8 and NVFP4 encoders.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
