@@ -5,6 +5,6 @@ namespace atlas::kernels {
 ATLAS_EXL3_KERNELS(mul1, Exl3Codebook::kMul1)
 ATLAS_EXL3_FEW(mul1_k3, Exl3Codebook::kMul1, 6, 5)
 ATLAS_EXL3_FEW(mul1_k4, Exl3Codebook::kMul1, 8, 6)
-ATLAS_EXL3_FEW(mul1_k5, Exl3Codebook::kMul1, 10, 6)
+ATLAS_EXL3_FEW(mul1_k5, Exl3Codebook::kMul1, 10, 5)
 ATLAS_EXL3_FEW(mul1_k6, Exl3Codebook::kMul1, 12, 5)
 }  // namespace atlas::kernels

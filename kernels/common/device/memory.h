@@ -109,19 +109,78 @@ ATLAS_DEVICE uint32_t unknown_zero() {
   return zero;
 }
 
-/// Begins a copy of 4, 8 or 16 aligned bytes from global to shared memory. The bytes are there for
-/// this thread after async_wait, for others after a barrier behind it.
-template <uint32_t kBytes>
-ATLAS_DEVICE void async_copy(void* shared_to, const void* from ATLAS_SITE) {
-  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+/// Whether anybody reads the same bytes again soon: another block, or a later launch before all
+/// weights of the step have been read. What nobody reads again is the first to leave the
+/// second-level cache: weights would drive out all else there, kernels' code included, which each
+/// launch would fetch from memory anew.
+enum class Reads { kOnce, kAgain };
+
 #if defined(ATLAS_FORM_CUDA)
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared_to));
-  if constexpr (kBytes == 16) {
+/// What createpolicy gives for L2::evict_first and all of the accesses.
+inline constexpr uint64_t kEvictFirst = 0x12F0000000000000;
+#endif
+
+/// As load, of four bytes of device memory that are read once (Reads::kOnce).
+ATLAS_DEVICE float load_passing(const float* from ATLAS_SITE) {
+#if defined(ATLAS_FORM_CUDA)
+  float value;
+  asm volatile("ld.global.L2::cache_hint.f32 %0, [%1], %2;"
+               : "=f"(value)
+               : "l"(from), "l"(kEvictFirst)
+               : "memory");
+  return value;
+#elif defined(ATLAS_FORM_HIP)
+  return __builtin_nontemporal_load(from);
+#else
+  return load(from, site);
+#endif
+}
+
+#if defined(ATLAS_FORM_CUDA)
+/// As async_copy, to an address of shared memory. With Reads::kOnce it must come from lane_place().
+template <uint32_t kBytes, Reads kReads>
+ATLAS_DEVICE void copy_to_shared(uint32_t to, const void* from) {
+  constexpr bool kPast = kBytes == 16;  // past the first-level cache, which takes 16 bytes only
+  if constexpr (kPast && kReads == Reads::kOnce) {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(from), "l"(kEvictFirst)
+                 : "memory");
+  } else if constexpr (kPast) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+  } else if constexpr (kReads == Reads::kOnce) {
+    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3;" ::"r"(to),
+                 "l"(from), "n"(kBytes), "l"(kEvictFirst)
+                 : "memory");
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes)
                  : "memory");
   }
+}
+#endif
+
+/// The same place in shared memory, its address in a register of each lane. All lanes of the warp
+/// take part. ptxas (13.0) adds a uniform register and a lane's one in the instruction that copies,
+/// and then writes the wrong one for the hint of Reads::kOnce (an illegal instruction); of what a
+/// shuffle gives it knows nothing.
+template <typename T>
+ATLAS_DEVICE T* lane_place(T* shared) {
+#if defined(ATLAS_FORM_CUDA)
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  return static_cast<T*>(
+      __cvta_shared_to_generic(__shfl_sync(kAllLanes, address, threadIdx.x % kWarpLanes)));
+#else
+  return shared;
+#endif
+}
+
+/// Begins a copy of 4, 8 or 16 aligned bytes from global to shared memory. The bytes are there for
+/// this thread after async_wait, for others after a barrier behind it. With Reads::kOnce
+/// `shared_to` comes from lane_place().
+template <uint32_t kBytes, Reads kReads = Reads::kAgain>
+ATLAS_DEVICE void async_copy(void* shared_to, const void* from ATLAS_SITE) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+#if defined(ATLAS_FORM_CUDA)
+  copy_to_shared<kBytes, kReads>(static_cast<uint32_t>(__cvta_generic_to_shared(shared_to)), from);
 #elif defined(ATLAS_FORM_HIP)
   // RDNA 3.5 has no such copy: through registers, complete at once.
   __builtin_memcpy(__builtin_assume_aligned(shared_to, kBytes),

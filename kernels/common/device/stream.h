@@ -33,30 +33,23 @@ ATLAS_DEVICE const uint8_t* kept(const uint8_t* at) {
 /// it at offsets that are known when compiling takes no arithmetic.
 class SharedPlace {
  public:
-  /// Byte `offset` of the block's dynamic shared memory.
 #if defined(ATLAS_FORM_CUDA)
-  ATLAS_DEVICE explicit SharedPlace(uint32_t offset)
-      : at_(static_cast<uint32_t>(__cvta_generic_to_shared(shared_memory<uint8_t>(offset)))) {
+  ATLAS_DEVICE explicit SharedPlace(uint8_t* at)
+      : at_(static_cast<uint32_t>(__cvta_generic_to_shared(at))) {
     asm("" : "+r"(at_));
   }
 #else
-  ATLAS_DEVICE explicit SharedPlace(uint32_t offset) : at_(shared_memory<uint8_t>(offset)) {}
+  ATLAS_DEVICE explicit SharedPlace(uint8_t* at) : at_(at) {}
 #endif
 
-  /// As async_copy, to `offset` bytes behind the place.
-  template <uint32_t kBytes>
+  /// As async_copy, to `offset` bytes behind the place. With Reads::kOnce the place comes from
+  /// lane_place().
+  template <uint32_t kBytes, Reads kReads>
   ATLAS_DEVICE void copy(uint32_t offset, const void* from ATLAS_SITE) const {
 #if defined(ATLAS_FORM_CUDA)
-    if constexpr (kBytes == 16) {
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at_ + offset), "l"(from)
-                   : "memory");
-    } else {
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at_ + offset), "l"(from),
-                   "n"(kBytes)
-                   : "memory");
-    }
+    copy_to_shared<kBytes, kReads>(at_ + offset, from);
 #else
-    async_copy<kBytes>(at_ + offset, from ATLAS_AT_SITE);
+    async_copy<kBytes, kReads>(at_ + offset, from ATLAS_AT_SITE);
 #endif
   }
 

@@ -84,13 +84,17 @@ struct Exl3Pairs {
 /// Pairs of a group or of several, in order. Who reads one has waited for its group of copies:
 /// begin() starts a copy to shared memory and closes no group, as other copies may belong to it.
 #if defined(ATLAS_HAS_MMA_SYNC)
-template <uint32_t kUnits, uint32_t kSlots>
+template <uint32_t kUnits, uint32_t kSlots, device::Reads kReads>
 class Exl3Stream {
  public:
   Exl3Stream() = default;
-  /// `ring`: kSlots pairs, of this warp alone. A lane reads what it has copied itself.
+  /// `ring`: kSlots pairs, of this warp alone. A lane reads what it has copied itself. All lanes of
+  /// the warp take part.
   ATLAS_DEVICE Exl3Stream(const uint8_t* from, const Exl3Pairs& pairs, uint8_t* ring)
-      : from_(from), pairs_(pairs), left_(pairs.count), ring_(ring) {}
+      : from_(from),
+        pairs_(pairs),
+        left_(pairs.count),
+        ring_(kReads == device::Reads::kOnce ? device::lane_place(ring) : ring) {}
   ATLAS_DEVICE void begin() {
     if (left_ == 0) {
       if (pairs_.turns <= 1) return;
@@ -101,11 +105,11 @@ class Exl3Stream {
     exl3_each_read<kUnits>([&](uint32_t offset, uint32_t, uint32_t count) {
       uint8_t* to = ring_ + begun_ * kBytes + offset;
       if (count == 4) {
-        device::async_copy<16>(to, from_ + offset);
+        device::async_copy<16, kReads>(to, from_ + offset);
       } else if (count == 2) {
-        device::async_copy<8>(to, from_ + offset);
+        device::async_copy<8, kReads>(to, from_ + offset);
       } else {
-        device::async_copy<4>(to, from_ + offset);
+        device::async_copy<4, kReads>(to, from_ + offset);
       }
     });
     from_ += kBytes;
@@ -128,7 +132,7 @@ class Exl3Stream {
 };
 #else
 /// By way of registers, one ahead.
-template <uint32_t kUnits, uint32_t kSlots>
+template <uint32_t kUnits, uint32_t kSlots, device::Reads kReads>
 class Exl3Stream {
  public:
   Exl3Stream() = default;

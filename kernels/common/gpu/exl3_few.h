@@ -186,17 +186,25 @@ ATLAS_DEVICE Exl3Source exl3_source(const Exl3FewParams& params, const Exl3Work&
 
 // ---- Products ----
 
+template <uint32_t kUnits>
+using Exl3FewStream = Exl3Stream<kUnits, kExl3Ahead, device::Reads::kOnce>;
+
+/// Where code for both segments takes no more registers than a lane of exl3_few may have.
+template <Exl3Codebook kCodebook, uint32_t kUnits>
+inline constexpr bool kExl3FewHot = kExl3Hot<kCodebook, kUnits> &&
+                                    (kCodebook != Exl3Codebook::kMcg || kUnits < 12);
+
 /// The warp's weights, the first of them on their way.
 template <uint32_t kUnits>
-ATLAS_DEVICE Exl3Stream<kUnits, kExl3Ahead> exl3_begin_weights(const Exl3FewParams& params,
-                                                               const Exl3Work& work) {
+ATLAS_DEVICE Exl3FewStream<kUnits> exl3_begin_weights(const Exl3FewParams& params,
+                                                      const Exl3Work& work) {
   using namespace device;
   constexpr uint32_t kPairInputs = kExl3Shape.inputs;
   const uint32_t group_pairs = params.k / kPairInputs,
                  pairs = work.blocks * kExl3Block / kPairInputs;
   const uint64_t pair =
       uint64_t{work.group(0)} * group_pairs + work.first * kExl3Block / kPairInputs;
-  Exl3Stream<kUnits, kExl3Ahead> stream(
+  Exl3FewStream<kUnits> stream(
       work.weight + exl3_gpu_head_bytes(params.n[work.part], params.k) +
           pair * exl3_pair_bytes(kExl3Lanes, kUnits),
       {pairs, work.turns, kExl3FewWarps * group_pairs - pairs},
@@ -221,8 +229,7 @@ ATLAS_DEVICE float* exl3_sums(const Exl3FewParams& params, const Exl3Work& work,
 /// group of outputs of this turn.
 template <Exl3Codebook kCodebook, bool kStaged, uint32_t kUnits>
 ATLAS_DEVICE void exl3_few_rows(const Exl3FewParams& params, const Exl3Work& work, uint32_t row,
-                                uint32_t rows, uint32_t turn,
-                                Exl3Stream<kUnits, kExl3Ahead>& stream) {
+                                uint32_t rows, uint32_t turn, Exl3FewStream<kUnits>& stream) {
   using namespace device;
   const uint32_t pairs = work.blocks * kExl3Block / kExl3Shape.inputs;
   Exl3Source source = exl3_source<kStaged>(params, work, row, rows);
@@ -233,7 +240,7 @@ ATLAS_DEVICE void exl3_few_rows(const Exl3FewParams& params, const Exl3Work& wor
     const Exl3Words<kUnits> words[1] = {stream.read()};
     stream.begin();
     async_commit();
-    exl3_each_segment<kExl3Hot<kCodebook, kUnits>>(
+    exl3_each_segment<kExl3FewHot<kCodebook, kUnits>>(
         words, [&](uint32_t, const Exl3Segment<kUnits>(&segments)[1]) {
           const Exl3Inputs inputs{
               {load_as<Words4>(source.from), load_as<Words4>(source.from + source.half_bytes)}};
@@ -338,7 +345,7 @@ ATLAS_DEVICE void exl3_few(const Exl3FewParams& params) {
     scales = exl3_few_scales(params, work);
   }
   // Which weights these are is known before what they are multiplied with is there.
-  Exl3Stream<kUnits, kExl3Ahead> stream = exl3_begin_weights<kUnits>(params, work);
+  Exl3FewStream<kUnits> stream = exl3_begin_weights<kUnits>(params, work);
   exl3_prefetch_end(params, work);
   if (dense) {
     scales = exl3_few_scales(params, work);

@@ -115,6 +115,8 @@ ATLAS_DEVICE void exl3_begin_inputs(const Exl3ProductGpuParams& params, const Ex
 
 /// Groups of outputs of a warp. With two, inputs would be read half as often, but ptxas spills.
 inline constexpr uint32_t kExl3ManyGroups = 1;
+template <uint32_t kUnits>
+using Exl3ManyStream = Exl3Stream<kUnits, kExl3ManyStages, device::Reads::kAgain>;
 template <uint32_t kTiles>
 using Exl3ManySums = Exl3Sums[kExl3ManyGroups][kTiles];
 
@@ -142,7 +144,7 @@ ATLAS_DEVICE void exl3_fold(const Exl3ProductGpuParams& params, const Exl3Tile& 
 
 /// The sums of 128 inputs, which are staged.
 template <Exl3Codebook kCodebook, uint32_t kUnits, uint32_t kTiles>
-ATLAS_DEVICE void exl3_many_block(Exl3Stream<kUnits, kExl3ManyStages> (&streams)[kExl3ManyGroups],
+ATLAS_DEVICE void exl3_many_block(Exl3ManyStream<kUnits> (&streams)[kExl3ManyGroups],
                                   const uint8_t* stage, Exl3ManySums<kTiles>& sums) {
   using namespace device;
   constexpr uint32_t kStepBytes = exl3_step_bytes(kExl3Lanes);
@@ -217,7 +219,7 @@ ATLAS_DEVICE void exl3_many_tile(const Exl3ProductGpuParams& params, const Exl3T
   const uint64_t group = (block_index() * kExl3ManyWarps + warp_index()) * kExl3ManyGroups;
   const uint8_t* from = weight + exl3_gpu_head_bytes(params.n, params.k) +
                         group * pairs * exl3_pair_bytes(kExl3Lanes, kUnits);
-  Exl3Stream<kUnits, kExl3ManyStages> streams[kExl3ManyGroups];
+  Exl3ManyStream<kUnits> streams[kExl3ManyGroups];
   ATLAS_UNROLL
   for (uint32_t g = 0; g < kExl3ManyGroups; ++g) {
     streams[g] = {from + uint64_t{g} * pairs * exl3_pair_bytes(kExl3Lanes, kUnits),

@@ -275,14 +275,14 @@ class DeltaStep {
     const float* from = state_of(there ? span_.anchor : 0);
     if (there && p_.key_dim == kGdnStepDim && value_stride_ == kGdnStepDim) {
       ATLAS_UNROLL
-      for (uint32_t d = 0; d < kHalf; ++d) state_[d] = load(from + d * kGdnStepDim);
+      for (uint32_t d = 0; d < kHalf; ++d) state_[d] = load_passing(from + d * kGdnStepDim);
       return;
     }
     ATLAS_UNROLL
     for (uint32_t d = 0; d < kHalf; ++d) {
       const bool has = upper_ ? kHalf + d < p_.key_dim : d < p_.key_dim;
       state_[d] = has ? 0.0f : -0.0f;
-      if (there && has) state_[d] = load(from);
+      if (there && has) state_[d] = load_passing(from);
       from += value_stride_;
     }
   }

@@ -86,13 +86,14 @@ struct FewRing {
   static constexpr uint32_t kAhead = few_power(kRoom < kRunUnits ? kRoom : kRunUnits);
   // Scales of blocks leave no registers for a second task.
   static constexpr uint32_t kDeep = kRoom < 2 * kRunUnits || F::kFold != 0 ? 1 : 2;
-  LaneSlots slots{kFewRingAt + device::warp_index() * kFewRing};
+  LaneSlots slots{device::lane_place(
+      device::shared_memory<uint8_t>(kFewRingAt + device::warp_index() * kFewRing))};
   FewTask<F> now[kDeep], next;
 
   /// The i-th unit behind `place`, if it is there, as unit i of task d.
   ATLAS_DEVICE void ask(uint32_t d, uint32_t i, bool there, const typename F::Place& place) {
     if (there) {
-      ToSlot to{slots, (d * kAhead + i) * kSlot};
+      ToSlot<device::Reads::kOnce> to{slots, (d * kAhead + i) * kSlot};
       F::load_from(to, place, i);
     }
     device::async_commit();

@@ -63,29 +63,30 @@ struct FromMemory {
 struct LaneSlots {
   device::SharedPlace fours, twos, ones;
 
-  ATLAS_DEVICE explicit LaneSlots(uint32_t at)
+  ATLAS_DEVICE explicit LaneSlots(uint8_t* at)
       : fours(at + 16 * device::lane_index()),
         twos(at + 8 * device::lane_index()),
         ones(at + 4 * device::lane_index()) {}
 };
 
 /// Begins copies of the words to a slot; what it gives is nothing.
+template <device::Reads kReads>
 struct ToSlot {
   const LaneSlots& slots;
   uint32_t at;
 
   ATLAS_DEVICE device::Words4 four(const uint8_t* from) {
-    slots.fours.copy<16>(at, from);
+    slots.fours.copy<16, kReads>(at, from);
     at += 16 * device::kWarpLanes;
     return {};
   }
   ATLAS_DEVICE device::Words2 two(const uint8_t* from) {
-    slots.twos.copy<8>(at, from);
+    slots.twos.copy<8, kReads>(at, from);
     at += 8 * device::kWarpLanes;
     return {};
   }
   ATLAS_DEVICE uint32_t one(const uint8_t* from) {
-    slots.ones.copy<4>(at, from);
+    slots.ones.copy<4, kReads>(at, from);
     at += 4 * device::kWarpLanes;
     return 0;
   }

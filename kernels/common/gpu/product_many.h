@@ -133,7 +133,7 @@ struct ManyStream {
   ManySource source;
   const uint8_t* group;  // whose weights the warp copies
   uint32_t units;        // of them
-  LaneSlots slots{kSlotsAt + Shape::kWeightsAt};
+  LaneSlots slots{device::shared_memory<uint8_t>(kSlotsAt + Shape::kWeightsAt)};
 
   ATLAS_DEVICE ManyStream(Ring& turns, const ProductTiles& of, const ProductRows& rows)
       : ring(turns),
@@ -163,7 +163,8 @@ struct ManyStream {
     for (uint32_t i = 0; i < Shape::kUnits; ++i) {
       const uint32_t unit = stage * Shape::kUnits + i;
       if (unit < units) {
-        ToSlot slot{slots, at * kStageBytes + (warp_index() * Shape::kUnits + i) * kSlot};
+        ToSlot<device::Reads::kAgain> slot{
+            slots, at * kStageBytes + (warp_index() * Shape::kUnits + i) * kSlot};
         F::load_from(slot, F::place(group, unit, tiles.k), 0);
       }
     }
