@@ -69,8 +69,8 @@ Status StepLowering::products(const Rows& x, const std::vector<PlacedWeight>& pl
   const bool forks = runs.size() > 1 && can_fork();
   if (forks) {
     ATLAS_RETURN_IF_ERROR(encode(x, placed));
-    // The largest comes first: of the branches only one may begin, and ask for its weights, while
-    // what stands before the fork still runs.
+    // The largest comes first: it takes the longest, and its blocks find room while what stands
+    // before the fork still runs.
     const auto width = [](const std::vector<ProductPart>& run) {
       return std::accumulate(
           run.begin(), run.end(), uint64_t{0},

@@ -131,18 +131,11 @@ void Step::build_graph(const sdk::LaunchList& list) {
   Graph graph{runtime};
   device_.check(runtime.graph_create(&graph.handle), [this] { return *text_; });
   std::vector<void*> nodes(shapes_.size());
-  std::vector<bool> followed_early(shapes_.size());
   for (uint32_t i = 0; i < shapes_.size(); ++i) {
-    const std::vector<uint32_t> after = list.after(i);
     std::vector<Edge> edges;
-    for (const uint32_t before : after) {
-      // Early edges make chains, as launches of one stream do: one from a node and one to a node,
-      // and none at a join. What a kernel waits for by itself is then always the one before it,
-      // and what that one followed has ended before.
-      const bool early = shapes_[i].waits && after.size() == 1 && !followed_early[before];
-      if (early) followed_early[before] = true;
-      edges.push_back({nodes[before], early});
-    }
+    // A kernel that begins early ends after all that it follows has ended, as it waits for that: so
+    // what follows it, early or not, follows those as well.
+    for (const uint32_t before : list.after(i)) edges.push_back({nodes[before], shapes_[i].waits});
     device_.check(runtime.graph_add(graph.handle, edges, shapes_[i], &nodes[i]),
                   [&] { return name_of(i); });
   }

@@ -357,12 +357,7 @@ CuResult cuGraphAddDependencies(CuGraph, const CuGraphNode* from, const CuGraphN
     const bool programmatic = edges[i].from_port == kCuPortProgrammatic &&
                               edges[i].type == kCuDependencyProgrammatic && edges[i].to_port == 0;
     if (from[i] == nullptr || to[i] == nullptr || !programmatic) return kCuInvalidValue;
-    // Stricter than a driver: such edges make chains beside which a node follows nothing else.
-    Node* before = reinterpret_cast<Node*>(from[i]);
-    Node* after = reinterpret_cast<Node*>(to[i]);
-    if (before->followed_early || !after->after.empty()) return kCuInvalidValue;
-    before->followed_early = true;
-    after->after.push_back(before);
+    reinterpret_cast<Node*>(to[i])->after.push_back(reinterpret_cast<Node*>(from[i]));
   }
   return kCuSuccess;
 }

@@ -55,7 +55,6 @@ struct Launch {
 struct Node {
   Launch launch;
   std::vector<Node*> after;
-  bool followed_early = false;  // a node that waits by itself follows it
 };
 
 struct Graph {

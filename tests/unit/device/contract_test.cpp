@@ -287,6 +287,64 @@ TEST_CASE_TEMPLATE("step: a record sees all of the record before it, graph and e
   CHECK(results[1] == expected);
 }
 
+TEST_CASE_TEMPLATE("step: branches see what stands before the fork, and what joins sees them all",
+                   Platform, PLATFORMS) {
+  Bench<Platform> bench;
+  constexpr uint32_t kTasks = 97, kRounds = 12, kEach = 6;
+  constexpr uint32_t kSlow = 4000, kSlower = 40'000;
+  std::vector<uint32_t> start(kTasks);
+  std::iota(start.begin(), start.end(), 0u);
+  for (const StepMode mode : {StepMode::kGraph, StepMode::kEager}) {
+    DeviceBuffer memory = bench.memory(6 * kTasks * 4);
+    const auto at = [&](uint32_t i) { return pointer<uint32_t>(memory, i * kTasks); };
+    uint32_t *const x = at(0), *const fork = at(1), *const left = at(2), *const left_end = at(3),
+                    *const right = at(4), *const joined = at(5);
+    std::vector<TestNeighbourParams> params;
+    std::vector<std::array<uint32_t, 2>> after;
+    std::vector<Launch> launches;
+    params.reserve(kRounds * kEach);
+    after.reserve(kRounds * kEach);
+    const AtlasKernel neighbour = bench.kernel("test_neighbour");
+    const auto add = [&](const uint32_t* from, uint32_t* to, uint32_t idle,
+                         std::initializer_list<uint32_t> follows) {
+      params.push_back({from, to, kTasks, idle});
+      Launch launch = make_launch(neighbour, params.back(), kTasks);
+      std::copy(follows.begin(), follows.end(), after.emplace_back().begin());
+      launch.after = std::span(after.back()).first(follows.size());
+      launches.push_back(launch);
+      return static_cast<uint32_t>(launches.size() - 1);
+    };
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      // Each branch is the slower one in turn.
+      const bool turn = round % 2 == 0;
+      const uint32_t before = add(x, fork, kSlow, {});
+      const uint32_t first = add(fork, left, turn ? kSlow : 0, {before});
+      const uint32_t left_last = add(left, left_end, 0, {first});
+      const uint32_t right_last = add(fork, right, turn ? 0 : kSlower, {before});
+      const uint32_t join = add(left_end, joined, 0, {left_last, right_last});
+      // It follows the branch by way of the join alone.
+      add(right, x, 0, {join});
+    }
+    const StepExecutable step = bench.step(launches, mode);
+    write(bench.stream, memory, start);
+    constexpr uint32_t kRuns = 10;
+    for (uint32_t run = 0; run < kRuns; ++run) ok(step.launch(bench.stream));
+    // x goes by three shifts a round, what was joined is one more than that behind the last fork.
+    const auto shifted = [&](uint32_t times) {
+      std::vector<uint32_t> values = start;
+      std::rotate(values.begin(), values.begin() + times % kTasks, values.end());
+      for (uint32_t& value : values) value += times;
+      return values;
+    };
+    const std::vector<uint32_t> all = read<uint32_t>(bench.stream, memory, 6 * kTasks);
+    const auto part = [&](uint32_t i) {
+      return std::vector(all.begin() + i * kTasks, all.begin() + (i + 1) * kTasks);
+    };
+    CHECK(part(0) == shifted(3 * kRuns * kRounds));
+    CHECK(part(5) == shifted(3 * (kRuns * kRounds - 1) + 4));
+  }
+}
+
 TEST_CASE_TEMPLATE("step: every task runs once, whatever their number", Platform, PLATFORMS) {
   Bench<Platform> bench;
   const AtlasKernel mix = bench.kernel("test_mix");

@@ -819,7 +819,7 @@ TEST_CASE("planner: on GPUs few rows' products of different formats run beside o
   using Forks = std::map<uint32_t, std::vector<uint32_t>>;
   const Plan plan = plan_on("h200", &FakeQuant<ATLAS_BF16, false>::kApi);
   REQUIRE(kernels_of(plan, kDecode)[3] == "encode_test");
-  // q and k, which are larger and may begin early, then v, both after the encoding; attention after
+  // q and k, which are larger, then v, both after the encoding; attention after
   // both.
   CHECK(forks_of(plan, kDecode) == Forks{{5, {3}}, {6, {4, 5}}});
   const std::vector<Record>& records = plan.find(kDecode)->records;
