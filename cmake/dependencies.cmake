@@ -15,8 +15,8 @@ pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 set(Boost_USE_STATIC_LIBS ON)
 find_package(Boost 1.81 REQUIRED COMPONENTS context filesystem system)
 
-# spdlog is header-only, as one file includes it. fmt is not: compiled in each of some 600 files it takes six seconds
-# more of each.
+# spdlog is header-only, as one file includes it. fmt is not: compiled in each file that includes it, which
+# most do, it takes three to six seconds more of each.
 add_library(atlas_spdlog INTERFACE)
 target_compile_definitions(atlas_spdlog INTERFACE SPDLOG_FMT_EXTERNAL)
 target_link_libraries(atlas_spdlog INTERFACE fmt::fmt Threads::Threads)
